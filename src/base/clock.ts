@@ -1,0 +1,54 @@
+/**
+ * Owns time. Every limit that speaks of time is measured through a `Clock`, so that a test can move it
+ * (contract.md, Identity and time).
+ *
+ * Which one to read: `now()` for ids, receipts and anything stored (it may jump either way when someone sets
+ * the machine's clock); `monotonic()` for durations (it never goes back).
+ */
+
+/** A timer that has been set; `cancel` is harmless once it fired. */
+export interface Timer {
+  cancel(): void;
+}
+
+export interface Clock {
+  /** Wall clock, milliseconds since the Unix epoch. */
+  now(): number;
+  /** Milliseconds since an arbitrary start; never goes back. */
+  monotonic(): number;
+  /** Calls `fire` once after `delayMs` of monotonic time. Does not keep the process alive. */
+  timer(delayMs: number, fire: () => void): Timer;
+}
+
+/**
+ * Resolves after `delayMs`, or rejects with the signal's reason as soon as it aborts.
+ */
+export function sleep(clock: Clock, delayMs: number, signal?: AbortSignal): Promise<void> {
+  return new Promise((resolve, reject) => {
+    if (signal?.aborted) {
+      reject(signal.reason);
+      return;
+    }
+    const onAbort = (): void => {
+      timer.cancel();
+      reject(signal?.reason);
+    };
+    const timer = clock.timer(delayMs, () => {
+      signal?.removeEventListener("abort", onAbort);
+      resolve();
+    });
+    signal?.addEventListener("abort", onAbort, { once: true });
+  });
+}
+
+/** The machine's own clock. */
+export const systemClock: Clock = {
+  now: () => Date.now(),
+  monotonic: () => performance.now(),
+  timer(delayMs, fire) {
+    const handle = setTimeout(fire, delayMs);
+    // Browsers give a number here, servers an object that would keep the process alive.
+    if (typeof handle === "object") (handle as { unref?: () => void }).unref?.();
+    return { cancel: () => clearTimeout(handle) };
+  },
+};
