@@ -35,7 +35,10 @@ export interface ToolResultPart {
 
 export type ModelMessage =
   | { readonly role: "user"; readonly parts: readonly (TextPart | ImagePart)[] }
-  | { readonly role: "assistant"; readonly parts: readonly (TextPart | ThinkingPart | ToolCallPart)[] }
+  | {
+      readonly role: "assistant";
+      readonly parts: readonly (TextPart | ThinkingPart | ToolCallPart)[];
+    }
   | { readonly role: "tool"; readonly parts: readonly ToolResultPart[] };
 
 export interface ToolDefinition {
@@ -72,7 +75,12 @@ export type ModelPart =
   | { readonly type: "delta"; readonly block: string; readonly text: string }
   | { readonly type: "block_ended"; readonly block: string; readonly metadata?: unknown }
   /** Arguments of a call as they arrive: a look for a person, not a value. */
-  | { readonly type: "tool_preview"; readonly id: string; readonly name: string; readonly text: string }
+  | {
+      readonly type: "tool_preview";
+      readonly id: string;
+      readonly name: string;
+      readonly text: string;
+    }
   /** A complete call. `input` is the parsed JSON, or the raw string where it was not valid JSON. */
   | {
       readonly type: "tool_call";
