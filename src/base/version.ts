@@ -1,0 +1,4 @@
+import { version } from "../../package.json" with { type: "json" };
+
+/** The program's version, as package.json states it; embedded when the program is compiled. */
+export const VERSION: string = version;
