@@ -52,3 +52,16 @@ export const systemClock: Clock = {
     return { cancel: () => clearTimeout(handle) };
   },
 };
+
+/**
+ * The machine's clock for a program that waits on it, such as a client between two attempts: its timers keep the
+ * process alive.
+ */
+export const waitingClock: Clock = {
+  now: () => systemClock.now(),
+  monotonic: () => systemClock.monotonic(),
+  timer(delayMs, fire) {
+    const handle = setTimeout(fire, delayMs);
+    return { cancel: () => clearTimeout(handle) };
+  },
+};

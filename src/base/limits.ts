@@ -72,5 +72,7 @@ export const BUSY_TIMEOUT_MS = 5 * SECOND_MS;
 export const RECONNECT_MS_MIN = 500;
 export const RECONNECT_MS_MAX = 5 * SECOND_MS;
 export const CANCEL_CLEANUP_MS = 5 * SECOND_MS;
+/** The deadline of a client's call, recovery included, where the caller names none. */
+export const CALL_MS_DEFAULT = 30 * SECOND_MS;
 /** A client that hears nothing for this long reconnects: two keepalive intervals. */
 export const SILENCE_MS_MAX = 2 * KEEPALIVE_MS;
