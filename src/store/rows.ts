@@ -1,10 +1,10 @@
-import type { HistoryRole, HistoryRow, ImageReference } from "../wire/history.ts";
-import type { PendingInput, TurnError, TurnState } from "../wire/input.ts";
+import type { HistoryRole, ImageReference } from "../wire/history.ts";
+import type { TurnError, TurnState } from "../wire/input.ts";
 import type { Settings, SubmissionKind } from "../wire/submission.ts";
 
 /**
- * Owns what the store's records look like in memory and how they are shown: rows before and after they have their
- * number, pending inputs, sessions. No SQL here.
+ * Owns what the store's records look like in memory: rows before and after they have their number, pending inputs,
+ * sessions. Types alone; how they are shown is in `render.ts`.
  */
 
 /** A row that a turn wants to append. The commit gives it its id and its time. */
@@ -89,6 +89,8 @@ export interface PendingRecord {
   readonly operationId: string;
   readonly sessionId: string;
   readonly kind: SubmissionKind;
+  /** Where its row will say it came from: `user`, `skill`, `command` or `continue`. */
+  readonly source: string;
   /** The owner: the explicit `submissionId`, else the operation id. */
   readonly submissionId: string;
   readonly clientId: string | null;
@@ -115,6 +117,8 @@ export interface SessionRecord {
   readonly blockingReason: string | null;
   /** The newest row id given out, 0 for none: the history watermark. */
   readonly lastRowId: number;
+  /** Where the model's transcript starts; `null` for its beginning. */
+  readonly compactionRowId: number | null;
   readonly createdAt: number;
   /** When its last turn began or ended; its creation before the first. */
   readonly activityAt: number;
@@ -130,13 +134,3 @@ export interface TurnEnd {
   readonly state: Exclude<TurnState, "running">;
   readonly error?: TurnError;
 }
-
-/** A row as clients see it (contract.md, Pending inputs, turns and cancellation). */
-export declare function renderRow(row: StoredRow): HistoryRow;
-
-/** A waiting input as the session resource and a reset show it; a long text is cut to `textBytesMax`. */
-export declare function renderPending(
-  record: PendingRecord,
-  blockingReason: string | null,
-  textBytesMax?: number,
-): PendingInput;

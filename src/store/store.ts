@@ -1,13 +1,20 @@
 import type { Clock } from "../base/clock.ts";
 import type { Ids } from "../base/ids.ts";
-import type { Conversation } from "./conversation.ts";
+import { Conversation } from "./conversation.ts";
 import type { Database, FaultPoints, StoreLog } from "./database.ts";
-import type { History } from "./history.ts";
-import type { Images } from "./images.ts";
-import type { Operations } from "./operations.ts";
-import type { SessionTable } from "./sessions.ts";
-import type { Turns } from "./turns.ts";
+import { History } from "./history.ts";
+import { Images } from "./images.ts";
+import { type OpenDatabase, openDatabase } from "./open.ts";
+import { Operations } from "./operations.ts";
+import { PendingInputs } from "./pending.ts";
+import { Receipts } from "./receipts.ts";
+import { SessionTable } from "./sessions.ts";
+import { Transcript } from "./transcript.ts";
+import { Turns } from "./turns.ts";
 
+/**
+ * Owns how the tables are put together: one connection, one owner for each table, one door for the floors above.
+ */
 export interface StoreOptions {
   /** An absolute path; made with mode 0700 where it is missing. */
   readonly home: string;
@@ -15,7 +22,7 @@ export interface StoreOptions {
   readonly ids: Ids;
   readonly log: StoreLog;
   readonly points?: FaultPoints;
-  /** @default {BUSY_TIMEOUT_MS} */
+  /** How long a lock of another program is waited for. @default {BUSY_TIMEOUT_MS} */
   readonly busyTimeoutMs?: number;
 }
 
@@ -27,9 +34,46 @@ export interface Store {
   readonly turns: Turns;
   readonly history: History;
   readonly images: Images;
-  /** Commits what is queued, checkpoints, closes and lets the home go. */
+  /** Commits what is queued, brings the log into the database, closes, and lets the home go. */
   close(): Promise<void>;
 }
 
-/** @throws {StoreOpenError} newer, damaged, locked, read-only, … */
-export declare function openStore(options: StoreOptions): Store;
+/** @throws {StoreOpenError} newer, damaged, locked, running, read_only, … */
+export function openStore(options: StoreOptions): Store {
+  const { clock, ids, log, home, points, busyTimeoutMs } = options;
+  const opened = openDatabase({
+    home,
+    now: clock.now(),
+    log,
+    ...(points === undefined ? {} : { points }),
+    ...(busyTimeoutMs === undefined ? {} : { busyTimeoutMs }),
+  });
+  const { database } = opened;
+  const images = new Images(database, ids);
+  const sessions = new SessionTable(database);
+  const turns = new Turns(database);
+  const transcript = new Transcript(database, images);
+  const pending = new PendingInputs(database, images);
+  const receipts = new Receipts(database);
+  const tables = { database, clock, receipts, pending, sessions, turns, images };
+  const operations = new Operations(tables);
+  return {
+    database,
+    operations,
+    conversation: new Conversation(tables, operations, transcript),
+    sessions,
+    turns,
+    history: new History(sessions, transcript),
+    images,
+    close: () => close(opened),
+  };
+}
+
+async function close({ database, wal, lock }: OpenDatabase): Promise<void> {
+  if (database.closed) return;
+  database.flush();
+  // The last connection that closes brings the whole log in; a large one is better awaited than done twice.
+  await wal.settled();
+  database.close();
+  lock.release();
+}

@@ -1,0 +1,96 @@
+import { statSync } from "node:fs";
+import { MIB } from "../base/limits.ts";
+import type { Database, StoreLog } from "./database.ts";
+
+/**
+ * Owns how large the write-ahead log may get (contract.md, What others' users ran into).
+ *
+ * In daily work a commit checkpoints every `CHECKPOINT_PAGES`: a few milliseconds. A log that a kill left behind can
+ * be far larger, and the first commit would then copy all of it and block for seconds. So a large inherited log is
+ * brought in by a worker with a connection of its own, while the daemon works, and only then the bound applies.
+ */
+const CHECKPOINT_PAGES = 1000;
+const WAL_BYTES_MAX = 8 * MIB;
+/** A log up to this is checkpointed by the first commit, within about a tenth of a second. */
+const INHERITED_BYTES_MAX = 16 * MIB;
+
+/**
+ * Plain text in JavaScript, so that it needs no file of its own in a compiled executable. The second pass takes what
+ * was written during the first.
+ */
+const WORKER_SOURCE = `
+import { Database } from "bun:sqlite";
+self.onmessage = ({ data }) => {
+  let failure = null;
+  try {
+    const database = new Database(data.path, { readwrite: true, create: false });
+    database.run("PRAGMA busy_timeout = " + data.busyTimeoutMs);
+    database.run("PRAGMA synchronous = FULL");
+    for (let pass = 0; pass < 2; pass += 1) database.query("PRAGMA wal_checkpoint(PASSIVE)").get();
+    database.close();
+  } catch (error) {
+    failure = String(error && error.message);
+  }
+  postMessage(failure);
+};
+`;
+
+export interface Wal {
+  /** Whether an inherited log is being brought in. */
+  readonly busy: boolean;
+  /** Resolves when no inherited log is left. */
+  settled(): Promise<void>;
+}
+
+/** The size of the log beside the database, 0 where there is none. */
+export function walBytes(path: string): number {
+  return statSync(`${path}-wal`, { throwIfNoEntry: false })?.size ?? 0;
+}
+
+/** Bounds the log from here on; to be called before the first write. */
+export function boundWal(
+  database: Database,
+  options: { path: string; inheritedBytes: number; busyTimeoutMs: number; log: StoreLog },
+): Wal {
+  const bound = (): void => {
+    database.execute(`PRAGMA journal_size_limit = ${WAL_BYTES_MAX}`);
+    database.execute(`PRAGMA wal_autocheckpoint = ${CHECKPOINT_PAGES}`);
+  };
+  if (options.inheritedBytes <= INHERITED_BYTES_MAX) {
+    bound();
+    return { busy: false, settled: () => Promise.resolve() };
+  }
+  database.execute("PRAGMA wal_autocheckpoint = 0");
+  options.log.info("Bringing in a large write-ahead log", { bytes: options.inheritedBytes });
+  let busy = true;
+  const done = checkpointAside(options.path, options.busyTimeoutMs).then((failure) => {
+    busy = false;
+    if (failure !== null) options.log.error("The checkpoint aside failed", { error: failure });
+    // Also after a failure: the log must not grow for ever, so the next commit takes its turn.
+    if (!database.closed) bound();
+  });
+  return {
+    get busy() {
+      return busy;
+    },
+    settled: () => done,
+  };
+}
+
+/** The value is what went wrong, or `null`. */
+function checkpointAside(path: string, busyTimeoutMs: number): Promise<string | null> {
+  const url = URL.createObjectURL(new Blob([WORKER_SOURCE], { type: "text/javascript" }));
+  return new Promise<string | null>((resolve) => {
+    const worker = new Worker(url);
+    const finish = (failure: string | null): void => {
+      worker.terminate();
+      URL.revokeObjectURL(url);
+      resolve(failure);
+    };
+    worker.addEventListener("message", ({ data }) =>
+      finish(typeof data === "string" ? data : null),
+    );
+    worker.addEventListener("error", ({ message }) => finish(message));
+    worker.postMessage({ path, busyTimeoutMs });
+  });
+}
