@@ -23,9 +23,6 @@ export type DemoStep =
   | { readonly kind: "slow"; readonly delayMs: number }
   | { readonly kind: "fail"; readonly code: string; readonly times: number | null };
 
-/** How the result of a call begins that was stopped before it ended; its directives are not taken up again. */
-export const INTERRUPTED_TOOL_OUTPUT = "[interrupted]";
-
 const REPEAT_MAX = 10_000_000;
 const DELAY_MS_MAX = 60_000;
 const DIRECTIVE_REGEXP = /^!([a-z]+)(?:[ \t]+(.*))?$/;

@@ -1,12 +1,8 @@
 import { type Clock, sleep } from "../base/clock.ts";
 import type { Model, ModelMessage, ModelPart, ModelRequest } from "./provider.ts";
 import { ProviderError } from "./provider.ts";
-import {
-  type DemoStep,
-  type DemoToolCall,
-  INTERRUPTED_TOOL_OUTPUT,
-  parseDirectives,
-} from "./demo_directives.ts";
+import { INTERRUPTED_TOOL_OUTPUT } from "./tool.ts";
+import { type DemoStep, type DemoToolCall, parseDirectives } from "./demo_directives.ts";
 
 /**
  * Owns the built-in model: it needs no network and no key, streams thinking and text, and really calls the tools

@@ -33,3 +33,6 @@ export interface Tool {
    */
   run(input: unknown, context: ToolContext): Promise<ToolResult>;
 }
+
+/** How the result of a call begins that was stopped before it ended. */
+export const INTERRUPTED_TOOL_OUTPUT = "[interrupted]";
