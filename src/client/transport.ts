@@ -146,6 +146,7 @@ export class Transport {
       redirect: "error",
       ...(request.body === undefined ? {} : { body: request.body }),
     };
+    signal.throwIfAborted();
     request.onSend?.();
     try {
       return await abortable(this.#fetch(join(endpoint.url, request.path), init), signal);
