@@ -1,0 +1,131 @@
+import { safeForTerminal } from "./terminal_text.ts";
+
+/**
+ * Owns what leaves the program: the answer on stdout, everything else on stderr.
+ *
+ * I1 Colour only on a terminal, unless `FORCE_COLOR` says so; never where `NO_COLOR` is set (no-color.org).
+ * I2 Nothing a model, a tool or another client wrote reaches a terminal with its control characters.
+ * I3 The process leaves only after `flush`, since a pipe takes 64 KiB at a time.
+ */
+export type Style = "bold" | "faint" | "red" | "green" | "yellow" | "cyan";
+
+/** A part of a line: plain, or with a style. */
+export type Piece = string | readonly [Style, string];
+
+const STYLES: Record<Style, readonly [number, number]> = {
+  bold: [1, 22],
+  faint: [2, 22],
+  red: [31, 39],
+  green: [32, 39],
+  yellow: [33, 39],
+  cyan: [36, 39],
+};
+
+/** What a sink needs of `process.stdout`. */
+export interface Writable {
+  readonly isTTY?: boolean | undefined;
+  readonly columns?: number | undefined;
+  write(text: string, done: (error?: Error | null) => void): boolean;
+}
+
+type Variables = Readonly<Record<string, string | undefined>>;
+
+const COLUMNS_DEFAULT = 80;
+
+export class Sink {
+  readonly isTerminal: boolean;
+  readonly #stream: Writable;
+  readonly #colour: boolean;
+  #unwritten = 0;
+  #onFlushed: (() => void)[] = [];
+  #atLineStart = true;
+
+  constructor(stream: Writable, variables: Variables) {
+    this.#stream = stream;
+    this.isTerminal = stream.isTTY === true;
+    this.#colour = wantsColour(variables, this.isTerminal);
+  }
+
+  /** Terminal columns; 80 where there is no terminal. */
+  get columns(): number {
+    return this.#stream.columns ?? COLUMNS_DEFAULT;
+  }
+
+  /** Whether the next character starts a line. */
+  get atLineStart(): boolean {
+    return this.#atLineStart;
+  }
+
+  put(...pieces: readonly Piece[]): void {
+    const text = pieces.map((piece) => this.#render(piece)).join("");
+    if (text === "") return;
+    const last = pieces.findLast((piece) => plain(piece) !== "");
+    if (last !== undefined) this.#atLineStart = plain(last).endsWith("\n");
+    this.#send(text);
+  }
+
+  line(...pieces: readonly Piece[]): void {
+    this.put(...pieces, "\n");
+  }
+
+  /** Ends the line that was begun, if one was. */
+  endLine(): void {
+    if (!this.#atLineStart) this.put("\n");
+  }
+
+  /** The same, only where the other stream shares the screen. */
+  endLineOnTerminal(): void {
+    if (this.isTerminal) this.endLine();
+  }
+
+  /** One JSON object, one line. */
+  json(value: unknown): void {
+    const text = JSON.stringify(value);
+    // Escapes JSON leaves alone but a terminal obeys.
+    this.put(this.isTerminal ? text.replaceAll(/[\u007f-\u009f]/g, escapeUnit) : text, "\n");
+  }
+
+  /** Resolves when everything so far is with the kernel. */
+  flush(): Promise<void> {
+    if (this.#unwritten === 0) return Promise.resolve();
+    return new Promise((resolve) => this.#onFlushed.push(resolve));
+  }
+
+  #render(piece: Piece): string {
+    const text = this.isTerminal ? safeForTerminal(plain(piece)) : plain(piece);
+    if (typeof piece === "string" || !this.#colour || text === "") return text;
+    const [on, off] = STYLES[piece[0]];
+    return `\u001b[${on}m${text}\u001b[${off}m`;
+  }
+
+  #send(text: string): void {
+    this.#unwritten += 1;
+    this.#stream.write(text, () => {
+      this.#unwritten -= 1;
+      if (this.#unwritten > 0) return;
+      const waiting = this.#onFlushed;
+      this.#onFlushed = [];
+      for (const resolve of waiting) resolve();
+    });
+  }
+}
+
+export interface Output {
+  readonly stdout: Sink;
+  readonly stderr: Sink;
+}
+
+function plain(piece: Piece): string {
+  return typeof piece === "string" ? piece : piece[1];
+}
+
+function escapeUnit(character: string): string {
+  return `\\u${character.charCodeAt(0).toString(16).padStart(4, "0")}`;
+}
+
+function wantsColour(variables: Variables, isTerminal: boolean): boolean {
+  if ((variables.NO_COLOR ?? "") !== "") return false;
+  const force = variables.FORCE_COLOR;
+  if (force !== undefined && force !== "") return force !== "0" && force !== "false";
+  return isTerminal && variables.TERM !== "dumb";
+}

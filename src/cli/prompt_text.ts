@@ -1,0 +1,72 @@
+import { extname } from "node:path";
+import { readFile } from "node:fs/promises";
+import { IMAGE_BYTES_MAX, IMAGES_MAX, MIB, TEXT_BYTES_MAX } from "../base/limits.ts";
+import type { Upload } from "../client/client.ts";
+import { errorText, usageError } from "./exit.ts";
+
+/** Owns what a prompt is made of: words, stdin and image files, refused here where the daemon would refuse them. */
+export interface Stdin {
+  readonly isTerminal: boolean;
+  text(): Promise<string>;
+}
+
+export const processStdin: Stdin = {
+  get isTerminal() {
+    return process.stdin.isTTY === true;
+  },
+  text: () => Bun.stdin.text(),
+};
+
+/**
+ * The words of the command line. `-` stands for stdin, and so does the absence of words where stdin is no terminal.
+ *
+ * @throws {CliError} when there is nothing to send
+ */
+export async function promptText(
+  words: readonly string[],
+  imageCount: number,
+  stdin: Stdin,
+): Promise<string> {
+  const readsStdin = words.includes("-") || (words.length === 0 && !stdin.isTerminal);
+  const said = words.filter((word) => word !== "-").join(" ");
+  const piped = readsStdin ? (await stdin.text()).replace(/\r?\n$/, "") : "";
+  const text = [said, piped].filter((part) => part !== "").join("\n\n");
+  if (text.trim() === "" && imageCount === 0) {
+    throw usageError("There is nothing to send", 'Give a text: albedo prompt "…", or pipe one in');
+  }
+  if (Buffer.byteLength(text) > TEXT_BYTES_MAX) {
+    throw usageError(`A text may have ${TEXT_BYTES_MAX / MIB} MiB at most`);
+  }
+  return text;
+}
+
+const MIME_TYPES: Readonly<Record<string, string>> = {
+  ".png": "image/png",
+  ".jpg": "image/jpeg",
+  ".jpeg": "image/jpeg",
+  ".gif": "image/gif",
+  ".webp": "image/webp",
+};
+
+/** @throws {CliError} naming the file that cannot be sent */
+export async function readImages(paths: readonly string[]): Promise<Upload[]> {
+  if (paths.length > IMAGES_MAX) {
+    throw usageError(`A message takes ${IMAGES_MAX} images at most: ${paths.length} were given`);
+  }
+  const uploads: Upload[] = [];
+  for (const path of paths) {
+    let data: Uint8Array;
+    try {
+      data = await readFile(path);
+    } catch (error) {
+      throw usageError(`Cannot read the image '${path}': ${errorText(error)}`);
+    }
+    if (data.length > IMAGE_BYTES_MAX) {
+      throw usageError(`The image '${path}' is larger than ${IMAGE_BYTES_MAX / MIB} MiB`);
+    }
+    // Only a label: the daemon looks at the content.
+    const mimeType = MIME_TYPES[extname(path).toLowerCase()] ?? "application/octet-stream";
+    uploads.push({ mimeType, data });
+  }
+  return uploads;
+}

@@ -1,0 +1,76 @@
+import type { HistoryRow } from "../client/client.ts";
+import type { Piece, Sink } from "./output.ts";
+import { cutToWidth } from "./terminal_text.ts";
+
+/** Owns how a transcript row reads in line form, for `show` and `attach`. */
+
+/** Lines of a tool's output that are shown. */
+const RESULT_LINES = 3;
+
+export function printRow(sink: Sink, row: HistoryRow): void {
+  switch (row.role) {
+    case "user":
+      printUser(sink, row);
+      return;
+    case "assistant":
+      printBlock(sink, row.text ?? "", (line) => [line]);
+      return;
+    case "thinking":
+      printBlock(sink, row.text ?? "", (line) => [["faint", line]]);
+      return;
+    case "tool_call":
+      printToolCall(sink, row.tool_name ?? "tool", inputText(row.tool_input));
+      return;
+    case "tool_result":
+      printToolResult(sink, row.tool_status ?? "ok", row.text ?? "");
+      return;
+    case "continuation":
+      sink.line(["bold", "> "], ["faint", "(go on)"]);
+      return;
+    case "compaction":
+      sink.line(["faint", "— older rows were summed up —"]);
+      return;
+    case "note":
+      printBlock(sink, row.text ?? "", (line) => [["faint", line]]);
+      return;
+  }
+}
+
+export function printToolCall(sink: Sink, name: string, preview: string): void {
+  sink.line(
+    ["cyan", `• ${name} `],
+    ["faint", cutToWidth(preview, Math.max(20, sink.columns - 20))],
+  );
+}
+
+export function printToolResult(sink: Sink, status: string, text: string): void {
+  const lines = text.trimEnd().split("\n");
+  if (status !== "ok") sink.line(["yellow", `  ${status}`]);
+  for (const line of lines.slice(0, RESULT_LINES)) {
+    if (line !== "") sink.line(["faint", `  ${cutToWidth(line, Math.max(20, sink.columns - 4))}`]);
+  }
+  if (lines.length > RESULT_LINES) {
+    sink.line(["faint", `  … ${lines.length - RESULT_LINES} more lines`]);
+  }
+}
+
+function printUser(sink: Sink, row: HistoryRow): void {
+  const lines = (row.display_text ?? "").split("\n");
+  for (const [index, line] of lines.entries()) {
+    sink.line(["bold", index === 0 ? `> ${line}` : `  ${line}`]);
+  }
+  for (const image of row.images ?? []) {
+    const { mime_type, width, height, bytes } = image;
+    sink.line(["faint", `  [${mime_type}, ${width} × ${height}, ${bytes} bytes]`]);
+  }
+}
+
+/** Every line is styled by itself, so that no terminal pads or wraps the whole as one. */
+function printBlock(sink: Sink, text: string, style: (line: string) => Piece[]): void {
+  for (const line of text.trimEnd().split("\n")) sink.line(...style(line));
+}
+
+function inputText(input: unknown): string {
+  if (input === undefined) return "";
+  return typeof input === "string" ? input : JSON.stringify(input);
+}
