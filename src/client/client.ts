@@ -302,9 +302,12 @@ export class Client {
    * the contract says holds while the daemon does not answer.
    */
   async keepaliveMs(): Promise<number> {
+    if (this.#keepaliveMs !== null) return this.#keepaliveMs;
     try {
-      this.#keepaliveMs ??= (await this.server()).limits["keepalive_ms"] ?? KEEPALIVE_MS;
-      return this.#keepaliveMs;
+      const statedMs = (await this.server()).limits["keepalive_ms"] ?? 0;
+      if (statedMs <= 0) return KEEPALIVE_MS;
+      this.#keepaliveMs = statedMs;
+      return statedMs;
     } catch {
       return KEEPALIVE_MS;
     }
