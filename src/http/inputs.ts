@@ -12,6 +12,7 @@ import {
 import { admitted, json } from "./answers.ts";
 import type { Bodies } from "./body.ts";
 import { bodyRefusals, refusals } from "./refusals.ts";
+import { ADMISSION_HEADERS } from "./response_headers.ts";
 import { inBody, inPath, inQuery } from "./request_schema.ts";
 
 /** Owns the two doors of one admission, and what becomes of an input (contract.md, One admission, two doors). */
@@ -31,6 +32,11 @@ const SUBMISSION_REFUSALS = bodyRefusals(
   "daemon_stopping",
 );
 
+const ADMITTED = {
+  description: "The submission is stored; it is not done yet.",
+  headers: ADMISSION_HEADERS,
+};
+
 function doors(floor: Sessions, bodies: Bodies) {
   return new Elysia({ name: "doors" })
     .use(bodies)
@@ -47,6 +53,7 @@ function doors(floor: Sessions, bodies: Bodies) {
           operationId: "submitEvent",
           summary: "Admit a submission under the operationId of its body",
           tags: ["inputs"],
+          responses: { 202: ADMITTED },
         },
       },
     )
@@ -64,6 +71,7 @@ function doors(floor: Sessions, bodies: Bodies) {
           operationId: "putInput",
           summary: "Admit a submission under the id of its path",
           tags: ["inputs"],
+          responses: { 202: ADMITTED },
         },
       },
     );

@@ -63,7 +63,10 @@ interface Hooks {
   readonly response?: Readonly<
     Record<string, Schema & { readonly codes?: readonly ProblemCode[] }>
   >;
-  readonly detail?: Json & { readonly responses?: Json; readonly parameters?: readonly Json[] };
+  readonly detail?: Json & {
+    readonly responses?: Readonly<Record<string, Json>>;
+    readonly parameters?: readonly Json[];
+  };
 }
 
 const StreamEventSchema = v.variant("kind", Object.values(KNOWN_EVENT_SCHEMAS));
@@ -110,6 +113,11 @@ const CONVERSION: ConversionConfig = {
   // A check that JSON Schema cannot say is left out of the document; the schema itself still holds it.
   errorMode: "ignore",
   overrideRef: ({ referenceId }) => `#/components/schemas/${referenceId}`,
+  // The first variant may leave its `type` out, so only one of them is not what `oneOf` takes it for.
+  overrideSchema: ({ valibotSchema, jsonSchema }) =>
+    valibotSchema === EventsSubmissionSchema && jsonSchema.oneOf !== undefined
+      ? { anyOf: jsonSchema.oneOf }
+      : undefined,
 };
 
 const TAGS = [
@@ -159,8 +167,20 @@ function operationOf(hooks: Hooks): Json {
     ...detail,
     ...(all.length === 0 ? {} : { parameters: all }),
     ...(hooks.body === undefined ? {} : { requestBody: requestBody(hooks.body.schema) }),
-    responses: { ...responsesOf(hooks.response ?? {}, hooks.detail?.security), ...responses },
+    responses: merge(responsesOf(hooks.response ?? {}, hooks.detail?.security), responses),
   };
+}
+
+/** What a route says of a status itself goes before what follows from its schema. */
+function merge(
+  documented: Readonly<Record<string, Json>>,
+  own: Readonly<Record<string, Json>>,
+): Json {
+  const merged: Record<string, Json> = { ...documented };
+  for (const [status, response] of Object.entries(own)) {
+    merged[status] = { ...documented[status], ...response };
+  }
+  return merged;
 }
 
 function parametersOf(schema: Schema | undefined, place: "path" | "query"): Json[] {
@@ -171,8 +191,13 @@ function parametersOf(schema: Schema | undefined, place: "path" | "query"): Json
     in: place,
     required: entry.type !== "optional",
     // Text turns into a number on the way in; the document says what it has to be.
-    schema: convert(entry, { typeMode: "output" }),
+    schema: withDefault(entry, convert(entry, { typeMode: "output" })),
   }));
+}
+
+/** The default as what it turns into, not as the text it is written in. */
+function withDefault(entry: Schema, schema: Json): Json {
+  return schema.default === undefined ? schema : { ...schema, default: v.parse(entry, undefined) };
 }
 
 function requestBody(schema: Schema): Json {
@@ -182,9 +207,12 @@ function requestBody(schema: Schema): Json {
   };
 }
 
-function responsesOf(response: NonNullable<Hooks["response"]>, security: unknown): Json {
+function responsesOf(
+  response: NonNullable<Hooks["response"]>,
+  security: unknown,
+): Record<string, Json> {
   const open = Array.isArray(security) && security.length === 0;
-  const documented: Json = {};
+  const documented: Record<string, Json> = {};
   for (const [status, schema] of Object.entries(response)) {
     if (open && status === "401") continue;
     documented[status] =

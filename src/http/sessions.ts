@@ -13,6 +13,7 @@ import { CreationSchema, SessionPatchSchema, fromCreation } from "../wire/submis
 import { admitted, empty, json } from "./answers.ts";
 import type { Bodies } from "./body.ts";
 import { bodyRefusals, refusals } from "./refusals.ts";
+import { CREATION_HEADERS, RESOURCE_HEADERS } from "./response_headers.ts";
 import { inBody, inPath, inQuery } from "./request_schema.ts";
 
 /** Owns the routes of the session resource and its list (contract.md, One admission, two doors). */
@@ -60,6 +61,7 @@ function sessionList(floor: Sessions, bodies: Bodies) {
         operationId: "createSession",
         summary: "Create a session; the same operationId gives the same answer again",
         tags: ["sessions"],
+        responses: { 201: { description: "The session is made.", headers: CREATION_HEADERS } },
       },
     });
 }
@@ -81,6 +83,7 @@ function sessionResource(floor: Sessions, bodies: Bodies) {
           operationId: "getSession",
           summary: "The session resource with its newest history rows; loads the session",
           tags: ["sessions"],
+          responses: { 200: { description: "The session.", headers: RESOURCE_HEADERS } },
         },
       },
     )
@@ -111,6 +114,9 @@ function sessionResource(floor: Sessions, bodies: Bodies) {
           summary: "Change title, model or settings, guarded by If-Match where it is sent",
           tags: ["sessions"],
           parameters: [{ name: "If-Match", in: "header", schema: { type: "string" } }],
+          responses: {
+            200: { description: "The session as it is now.", headers: RESOURCE_HEADERS },
+          },
         },
       },
     );
