@@ -120,10 +120,12 @@ test("every operation has its own id, a summary, and refusals that are problem d
 
 test("every reference leads somewhere, and every component is led to", () => {
   const text = JSON.stringify(document);
-  const references = new Set(
-    [...text.matchAll(/"\$ref":"#\/components\/schemas\/([^"]+)"/g)].map(([, name]) => name),
+  const references = [...text.matchAll(/"\$ref":"#\/components\/schemas\/([^"]+)"/g)].map(
+    ([, name]) => name ?? "",
   );
-  expect([...references].toSorted()).toEqual(Object.keys(document.components.schemas).toSorted());
+  expect([...new Set<string>(references)].toSorted()).toEqual(
+    Object.keys(document.components.schemas).toSorted(),
+  );
   expect(text).not.toContain("$defs");
 });
 
