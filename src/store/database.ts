@@ -1,5 +1,6 @@
 import { Database as Sqlite, type SQLQueryBindings, type Statement } from "bun:sqlite";
 import { assert } from "../base/assert.ts";
+import type { Log } from "../base/log.ts";
 import { Problem } from "../wire/problem.ts";
 import { errorCode } from "./store_open_error.ts";
 
@@ -16,12 +17,6 @@ import { errorCode } from "./store_open_error.ts";
 /** Named places in the code at which a test may let the process die. */
 export interface FaultPoints {
   reached(name: string): void;
-}
-
-/** What the store needs of a log. */
-export interface StoreLog {
-  info(message: string, fields?: Record<string, unknown>): void;
-  error(message: string, fields?: Record<string, unknown>): void;
 }
 
 export const noPoints: FaultPoints = { reached: () => undefined };
@@ -59,14 +54,14 @@ interface Outcome {
 export class Database {
   readonly points: FaultPoints;
   readonly #sqlite: Sqlite;
-  readonly #log: StoreLog;
+  readonly #log: Log;
   readonly #statements = new Map<string, Statement<unknown, SQLQueryBindings[]>>();
   #queue: Job[] = [];
   #scheduled = false;
   #closed = false;
   #writes = 0;
 
-  constructor(sqlite: Sqlite, options: { log: StoreLog; points?: FaultPoints }) {
+  constructor(sqlite: Sqlite, options: { log: Log; points?: FaultPoints }) {
     this.#sqlite = sqlite;
     this.#log = options.log;
     this.points = options.points ?? noPoints;
@@ -151,6 +146,12 @@ export class Database {
     for (const statement of this.#statements.values()) statement.finalize();
     this.#statements.clear();
     this.#sqlite.close(true);
+  }
+
+  /** Takes no more writes and leaves the connection to the end of the process. */
+  abandon(): void {
+    this.flush();
+    this.#closed = true;
   }
 
   #schedule(): void {

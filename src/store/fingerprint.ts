@@ -2,6 +2,7 @@ import canonicalize from "canonicalize";
 import { unreachable } from "../base/assert.ts";
 import type { OperationKind } from "../wire/operation.ts";
 import type { Creation, Submission } from "../wire/submission.ts";
+import { fromJson, toJson } from "./json.ts";
 
 /**
  * Owns what makes two requests the same action: SHA-256 over the canonical JSON (RFC 8785) of version, kind, target
@@ -64,7 +65,9 @@ function fingerprint(
   target: string | null,
   fields: Record<string, unknown>,
 ): string {
-  const canonical = canonicalize({ version: VERSION, kind, target, fields });
+  // RFC 8785 knows no lone surrogate, so neither may a string in here.
+  const wellFormed = fromJson(toJson(fields));
+  const canonical = canonicalize({ version: VERSION, kind, target, fields: wellFormed });
   if (canonical === undefined) throw new TypeError("Cannot fingerprint what is not JSON");
   return sha256Hex(canonical);
 }

@@ -2,7 +2,8 @@ import { Database as Sqlite } from "bun:sqlite";
 import { chmodSync } from "node:fs";
 import { join } from "node:path";
 import { BUSY_TIMEOUT_MS } from "../base/limits.ts";
-import { Database, type FaultPoints, type StoreLog } from "./database.ts";
+import type { Log } from "../base/log.ts";
+import { Database, type FaultPoints } from "./database.ts";
 import { createPrivateFile, DATABASE_FILE, type HomeLock, lockHome, prepareHome } from "./home.ts";
 import { type Migration, migrate } from "./migrations.ts";
 import { explainOpenFailure, StoreOpenError } from "./store_open_error.ts";
@@ -16,7 +17,7 @@ export interface OpenOptions {
   readonly home: string;
   /** For the record of migrations. */
   readonly now: number;
-  readonly log: StoreLog;
+  readonly log: Log;
   readonly points?: FaultPoints;
   /** How long a lock of another program is waited for. @default {BUSY_TIMEOUT_MS} */
   readonly busyTimeoutMs?: number;
@@ -50,15 +51,15 @@ export function openDatabase(options: OpenOptions): OpenDatabase {
 function connect(options: OpenOptions): { database: Database; wal: Wal } {
   const path = join(options.home, DATABASE_FILE);
   const busyTimeoutMs = options.busyTimeoutMs ?? BUSY_TIMEOUT_MS;
-  let sqlite: Sqlite | null = null;
+  let database: Database | null = null;
   try {
     createPrivateFile(path);
     chmodSync(path, 0o600);
     const inheritedBytes = walBytes(path);
-    sqlite = new Sqlite(path, { readwrite: true, create: false });
+    const sqlite = new Sqlite(path, { readwrite: true, create: false });
     const { log, points } = options;
-    const database = new Database(sqlite, { log, ...(points === undefined ? {} : { points }) });
-    configure(database, busyTimeoutMs);
+    database = new Database(sqlite, { log, ...(points === undefined ? {} : { points }) });
+    configure(database, path, busyTimeoutMs);
     const wal = boundWal(database, { path, inheritedBytes, busyTimeoutMs, log });
     checkWritable(database);
     migrate(database, {
@@ -69,14 +70,20 @@ function connect(options: OpenOptions): { database: Database; wal: Wal } {
     checkWhole(database, path);
     return { database, wal };
   } catch (error) {
-    closeAfterFailure(sqlite);
+    closeAfterFailure(database);
     throw explainOpenFailure(error, path);
   }
 }
 
-function configure(database: Database, busyTimeoutMs: number): void {
+function configure(database: Database, path: string, busyTimeoutMs: number): void {
   database.execute(`PRAGMA busy_timeout = ${busyTimeoutMs}`);
-  database.execute("PRAGMA journal_mode = WAL");
+  const journal = database.query<{ journal_mode: string }>("PRAGMA journal_mode = WAL").get();
+  if (journal?.journal_mode !== "wal") {
+    throw new StoreOpenError(
+      "home_invalid",
+      `The disk of "${path}" cannot hold a write-ahead log: set ALBEDO_HOME to a directory on a local disk`,
+    );
+  }
   database.execute("PRAGMA synchronous = FULL");
   database.execute("PRAGMA foreign_keys = ON");
   database.execute("PRAGMA trusted_schema = OFF");
@@ -107,9 +114,9 @@ function checkWhole(database: Database, path: string): void {
   );
 }
 
-function closeAfterFailure(sqlite: Sqlite | null): void {
+function closeAfterFailure(database: Database | null): void {
   try {
-    sqlite?.close();
+    database?.close();
   } catch {
     // The reason of the failure is the one to report.
   }

@@ -1,7 +1,8 @@
-import type { Clock } from "../base/clock.ts";
+import { sleep, type Clock } from "../base/clock.ts";
 import type { Ids } from "../base/ids.ts";
+import type { Log } from "../base/log.ts";
 import { Conversation } from "./conversation.ts";
-import type { Database, FaultPoints, StoreLog } from "./database.ts";
+import type { Database, FaultPoints } from "./database.ts";
 import { History } from "./history.ts";
 import { Images } from "./images.ts";
 import { type OpenDatabase, openDatabase } from "./open.ts";
@@ -20,7 +21,7 @@ export interface StoreOptions {
   readonly home: string;
   readonly clock: Clock;
   readonly ids: Ids;
-  readonly log: StoreLog;
+  readonly log: Log;
   readonly points?: FaultPoints;
   /** How long a lock of another program is waited for. @default {BUSY_TIMEOUT_MS} */
   readonly busyTimeoutMs?: number;
@@ -65,15 +66,23 @@ export function openStore(options: StoreOptions): Store {
     turns,
     history: new History(sessions, transcript),
     images,
-    close: () => close(opened),
+    close: () => close(opened, clock),
   };
 }
 
-async function close({ database, wal, lock }: OpenDatabase): Promise<void> {
+/** What a close may spend on an inherited log; a graceful stop as a whole has five seconds. */
+const CLOSE_WAIT_MS = 2_000;
+
+async function close({ database, wal, lock }: OpenDatabase, clock: Clock): Promise<void> {
   if (database.closed) return;
   database.flush();
   // The last connection that closes brings the whole log in; a large one is better awaited than done twice.
-  await wal.settled();
-  database.close();
-  lock.release();
+  if (wal.busy) await Promise.race([wal.settled(), sleep(clock, CLOSE_WAIT_MS)]);
+  if (database.closed) return;
+  try {
+    if (wal.busy) database.abandon();
+    else database.close();
+  } finally {
+    lock.release();
+  }
 }

@@ -16,6 +16,8 @@ export type StoreOpenCode =
   | "locked"
   | "read_only"
   | "disk_full"
+  /** The disk answered with an error. */
+  | "disk_failed"
   /** The home is not a directory that can be used. */
   | "home_invalid";
 
@@ -73,7 +75,14 @@ export function explainOpenFailure(error: unknown, path: string): unknown {
       cause,
     );
   }
-  if (/^(SQLITE_(READONLY|CANTOPEN|PERM|AUTH|IOERR)|EROFS$|EACCES$|EPERM$)/.test(code)) {
+  if (code.startsWith("SQLITE_IOERR") || code === "EIO") {
+    return new StoreOpenError(
+      "disk_failed",
+      `The disk of "${path}" failed (${code}): check the disk and its free space, then start again`,
+      cause,
+    );
+  }
+  if (/^(SQLITE_(READONLY|CANTOPEN|PERM|AUTH)|EROFS$|EACCES$|EPERM$)/.test(code)) {
     return new StoreOpenError(
       "read_only",
       `"${path}" cannot be written (${code}): make the disk and the directory writable for this user, ` +

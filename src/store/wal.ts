@@ -1,6 +1,7 @@
 import { statSync } from "node:fs";
 import { MIB } from "../base/limits.ts";
-import type { Database, StoreLog } from "./database.ts";
+import type { Log } from "../base/log.ts";
+import type { Database } from "./database.ts";
 
 /**
  * Owns how large the write-ahead log may get (contract.md, What others' users ran into).
@@ -50,7 +51,7 @@ export function walBytes(path: string): number {
 /** Bounds the log from here on; to be called before the first write. */
 export function boundWal(
   database: Database,
-  options: { path: string; inheritedBytes: number; busyTimeoutMs: number; log: StoreLog },
+  options: { path: string; inheritedBytes: number; busyTimeoutMs: number; log: Log },
 ): Wal {
   const bound = (): void => {
     database.execute(`PRAGMA journal_size_limit = ${WAL_BYTES_MAX}`);
