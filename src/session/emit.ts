@@ -68,8 +68,8 @@ export class Emitter {
   }
 
   /** A block has ended: nothing more will complete its text. It is published with the frame. */
-  endBlock(): void {
-    this.#frame.endBlock();
+  endBlock(liveId: string): void {
+    this.#frame.endBlock(liveId);
   }
 
   /** What came after `seq`, or `null` outside of the window. */

@@ -63,9 +63,9 @@ export class DeltaFrame {
     for (const delta of held) this.#publishCut(delta);
   }
 
-  /** No delta of the open block comes any more. */
-  endBlock(): void {
-    if (this.#half === null) return;
+  /** No delta of the block comes any more. */
+  endBlock(liveId: string): void {
+    if (this.#half?.liveId !== liveId) return;
     this.#giveUpHalf();
     if (this.#timer === null) {
       this.flush();
