@@ -88,7 +88,7 @@ function zsh(verbs: readonly Verb[]): string {
         (name) => `'*${name}[${quoted(flag.description)}]${flag.takesFile ? ":file:_files" : ""}'`,
       ),
     );
-    return `    ${verb.name}) _arguments ${specs.join(" ")} '*:: :_files' ;;`;
+    return `    ${verb.name}) _arguments ${specs.join(" ")} '*:file:_files' ;;`;
   });
   return `#compdef albedo
 # zsh completion for albedo: eval "$(albedo completion zsh)"
@@ -101,7 +101,9 @@ ${names.join("\n")}
     _describe verb verbs
     return
   fi
-  case $words[2] in
+  shift words
+  (( CURRENT-- ))
+  case $words[1] in
     completion) _values shell ${SHELLS.join(" ")} ;;
 ${cases.join("\n")}
   esac

@@ -42,7 +42,7 @@ export async function logs(context: Context, options: LogsOptions): Promise<Exit
   return EXIT.done;
 }
 
-/** The last lines of a file and its size; `null` where there is no file. */
+/** The last whole lines of a file and where they end; `null` where there is no file. */
 async function lastLines(
   path: string,
   count: number,
@@ -60,8 +60,10 @@ async function lastLines(
     start = Math.max(0, start - CHUNK_BYTES);
     text = await Bun.file(path).slice(start, size).text();
   }
-  const lines = text.split("\n").filter((line) => line !== "");
-  return { lines: count === 0 ? [] : lines.slice(-count), end: size };
+  // A line that is being written is left for later.
+  const end = size - Buffer.byteLength(text.slice(text.lastIndexOf("\n") + 1));
+  const lines = text.split("\n").slice(0, -1);
+  return { lines: count === 0 ? [] : lines.slice(-count), end };
 }
 
 /** Prints what is added; a file that became shorter was set aside, and a new one begun. */

@@ -24,7 +24,7 @@ Exit codes:
   1    failed, or refused
   2    the command line or a setting is wrong
   3    uncertain: whether it happened is not known; see \`albedo operation\`
-  124  --timeout ran out
+  124  the time of --timeout ran out
   130  interrupted, by Ctrl-C or by someone else
   141  the reader of stdout went away`;
 

@@ -1,0 +1,61 @@
+import { describe, expect, test } from "bun:test";
+import { completion, SHELLS } from "../../src/cli/completion.ts";
+import type { Context } from "../../src/cli/context.ts";
+import { CliError, EXIT } from "../../src/cli/exit.ts";
+import { Sink } from "../../src/cli/output.ts";
+import { createProgram } from "../../src/cli/program.ts";
+
+/** Goal: the scripts know every verb and flag, and a shell that is here reads and runs them. */
+function scriptFor(shell: string): string {
+  let text = "";
+  const stream = {
+    write(part: string, done: () => void) {
+      text += part;
+      done();
+      return true;
+    },
+  };
+  const sink = new Sink(stream, {});
+  const context = { output: { stdout: sink, stderr: sink } } as unknown as Context;
+  expect(completion(context, createProgram(), shell)).toBe(EXIT.done);
+  return text;
+}
+
+describe("completion", () => {
+  test.each(SHELLS)("%s knows every verb and its flags", (shell) => {
+    const script = scriptFor(shell);
+    for (const command of createProgram().commands) {
+      expect(script).toContain(command.name());
+      for (const option of command.options) {
+        const name = option.long?.slice(2) ?? "";
+        expect(script).toMatch(new RegExp(`(--|-l )${name}\\b`));
+      }
+    }
+  });
+
+  test("bash completes verbs, flags and shells", () => {
+    const complete = (...words: string[]): string[] => {
+      const list = words.map((word) => `'${word}'`).join(" ");
+      const program =
+        `${scriptFor("bash")}\nCOMP_WORDS=(${list}); COMP_CWORD=${words.length - 1}; _albedo; ` +
+        'printf "%s\\n" "${COMPREPLY[@]}"';
+      const run = Bun.spawnSync(["bash", "-c", program]);
+      expect(run.stderr.toString()).toBe("");
+      return run.stdout.toString().trim().split("\n");
+    };
+    expect(complete("albedo", "se")).toEqual(["sessions"]);
+    expect(complete("albedo", "prompt", "--ti")).toEqual(["--timeout"]);
+    expect(complete("albedo", "completion", "")).toEqual([...SHELLS]);
+  });
+
+  test("another shell is a usage error that names the three", () => {
+    try {
+      scriptFor("csh");
+      expect.unreachable();
+    } catch (error) {
+      if (!(error instanceof CliError)) throw error;
+      expect(error.exitCode).toBe(EXIT.usage);
+      expect(error.message).toContain("bash, zsh, fish");
+    }
+  });
+});

@@ -1,0 +1,88 @@
+import { describe, expect, test } from "bun:test";
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { IMAGE_BYTES_MAX, IMAGES_MAX, TEXT_BYTES_MAX } from "../../src/base/limits.ts";
+import { CliError, EXIT } from "../../src/cli/exit.ts";
+import { promptText, readImages } from "../../src/cli/prompt_text.ts";
+import type { Stdin } from "../../src/cli/prompt_text.ts";
+import { tempDir } from "../support/temp_dir.ts";
+
+/** Goal: what is sent is what was said, and what cannot be sent is refused before anything is. */
+function stdin(text: string | null): Stdin & { reads: number } {
+  return {
+    reads: 0,
+    isTerminal: text === null,
+    text() {
+      this.reads += 1;
+      return Promise.resolve(text ?? "typed");
+    },
+  };
+}
+
+async function refusal(work: Promise<unknown>): Promise<string> {
+  const error = await work.then(
+    () => null,
+    (thrown: unknown) => thrown,
+  );
+  if (!(error instanceof CliError)) throw new Error("It was not refused", { cause: error });
+  expect(error.exitCode).toBe(EXIT.usage);
+  return error.message;
+}
+
+describe("promptText", () => {
+  test("joins the words of the command line", async () => {
+    const input = stdin("not read");
+    expect(await promptText(["Say", "hello world"], 0, input)).toBe("Say hello world");
+    expect(input.reads).toBe(0);
+  });
+
+  test("takes stdin where nothing is said and stdin is no terminal", async () => {
+    expect(await promptText([], 0, stdin("one\ntwo\n"))).toBe("one\ntwo");
+    expect(await refusal(promptText([], 0, stdin(null)))).toContain("nothing to send");
+  });
+
+  test("takes stdin for '-', also from a terminal and after words", async () => {
+    expect(await promptText(["-"], 0, stdin(null))).toBe("typed");
+    expect(await promptText(["Review", "this", "-"], 0, stdin("diff\n"))).toBe(
+      "Review this\n\ndiff",
+    );
+  });
+
+  test("refuses nothing but blanks, unless there is an image", async () => {
+    expect(await refusal(promptText([], 0, stdin(" \n")))).toContain("nothing to send");
+    expect(await promptText([], 1, stdin(""))).toBe("");
+  });
+
+  test("takes a text of the limit and refuses one byte more", async () => {
+    const text = "a".repeat(TEXT_BYTES_MAX);
+    expect(await promptText([text], 0, stdin(null))).toHaveLength(TEXT_BYTES_MAX);
+    expect(await refusal(promptText([`${text}a`], 0, stdin(null)))).toContain("1 MiB at most");
+  });
+});
+
+describe("readImages", () => {
+  test("reads files and labels them by their names", async () => {
+    using directory = tempDir();
+    const path = join(directory.path, "a b ü.JPG");
+    writeFileSync(path, "bytes");
+    const [upload] = await readImages([path]);
+    expect(upload?.mimeType).toBe("image/jpeg");
+    expect(Buffer.from(upload?.data ?? "").toString()).toBe("bytes");
+  });
+
+  test("names the file that is missing or too large", async () => {
+    using directory = tempDir();
+    const missing = join(directory.path, "missing.png");
+    expect(await refusal(readImages([missing]))).toContain(missing);
+    const large = join(directory.path, "large.png");
+    writeFileSync(large, Buffer.alloc(IMAGE_BYTES_MAX));
+    expect(await readImages([large])).toHaveLength(1);
+    writeFileSync(large, Buffer.alloc(IMAGE_BYTES_MAX + 1));
+    expect(await refusal(readImages([large]))).toContain("larger than 5 MiB");
+  });
+
+  test("refuses one image too many", async () => {
+    const paths = Array.from({ length: IMAGES_MAX + 1 }, () => "x.png");
+    expect(await refusal(readImages(paths))).toContain(`${IMAGES_MAX} images at most`);
+  });
+});
