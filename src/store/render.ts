@@ -10,6 +10,9 @@ import type { PendingRecord, StoredRow } from "./rows.ts";
  * is cut. Model text of a user row and provider metadata never get here.
  */
 
+/** The name, the quotes and the comma of the part that is cut. */
+const CUT_PART_BYTES = 32;
+
 /** What a waiting input shows of its text. 32 of them then stay a small part of a frame. */
 const PENDING_TEXT_BYTES_MAX = 4 * KIB;
 
@@ -64,7 +67,7 @@ function renderDisplay({ display }: StoredRow): Partial<HistoryRow> {
 export function cutRow(row: HistoryRow, bytesMax: number = EVENT_TEXT_BYTES_MAX): HistoryRow {
   if (jsonBytes(row) <= bytesMax) return row;
   const { text, display_text: displayText, tool_input: toolInput, ...rest } = row;
-  const room = Math.max(0, bytesMax - jsonBytes({ ...rest, truncated: true }) - KIB);
+  const room = Math.max(0, bytesMax - jsonBytes({ ...rest, truncated: true }) - CUT_PART_BYTES);
   return {
     ...rest,
     ...(text === undefined ? {} : { text: cutText(text, room) }),
