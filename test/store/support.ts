@@ -80,7 +80,7 @@ export async function createSession(
         settings: {},
       },
       fingerprint: "creation",
-      decision: { sessionId, workspace: "/work", model: "demo/demo" },
+      decision: { sessionId, workspace: "/w", model: "demo/demo" },
     },
     options.effect,
   );
