@@ -16,6 +16,8 @@ export interface Environment {
   readonly idleSeconds: number;
   readonly unloadSeconds: number;
   readonly logLevel: LogLevel;
+  /** Origins of web pages that may use the daemon; none unless a person names them. */
+  readonly origins: readonly string[];
 }
 
 /** A variable holds something that cannot be used; stops the start. */
@@ -45,6 +47,7 @@ export function readEnvironment(variables: Variables, userHome: string): Environ
     unloadSeconds:
       wholeNumber(variables, "ALBEDO_UNLOAD_SECONDS", SECONDS_MAX) ?? UNLOAD_SECONDS_DEFAULT,
     logLevel: logLevel(variables),
+    origins: originList(variables),
   };
 }
 
@@ -89,6 +92,23 @@ function logLevel(variables: Variables): LogLevel {
     );
   }
   return level;
+}
+
+/** As a browser writes an origin: no path, no slash at the end (RFC 6454 §6.2). */
+const ORIGIN_REGEXP = /^[a-z][a-z0-9+.-]*:\/\/[^\s/,*?#@]+$/;
+
+function originList(variables: Variables): string[] {
+  const text = variables.ALBEDO_ORIGINS;
+  if (!isSet(text)) return [];
+  const origins = text.split(",").map((origin) => origin.trim());
+  for (const origin of origins) {
+    if (ORIGIN_REGEXP.test(origin)) continue;
+    throw new EnvironmentError(
+      "ALBEDO_ORIGINS",
+      `must list origins such as 'https://board.example', separated by commas: '${origin}' is none`,
+    );
+  }
+  return origins;
 }
 
 function isSet(text: string | undefined): text is string {

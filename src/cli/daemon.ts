@@ -1,0 +1,99 @@
+import { homedir } from "node:os";
+import { join } from "node:path";
+import { systemClock, waitingClock } from "../base/clock.ts";
+import { ConfigError } from "../base/config.ts";
+import { EnvironmentError, readEnvironment } from "../base/environment.ts";
+import { SHUTDOWN_MS_MAX } from "../base/limits.ts";
+import { type LogFile, createLog } from "../base/log.ts";
+import { type Daemon, startDaemon } from "../http/daemon.ts";
+import { ListenError } from "../http/listener.ts";
+import { prepareHome } from "../store/home.ts";
+import { StoreOpenError } from "../store/store_open_error.ts";
+import { EXIT, type ExitCode } from "./exit.ts";
+
+/**
+ * Owns the verb `daemon` in the foreground: the daemon as a process (contract.md, Files, process, safety).
+ *
+ * SIGTERM, SIGINT and SIGHUP stop it in order, a second one at once. An error that nothing caught is logged and the
+ * process goes on: what was accepted is on disk, a transaction is never left half done, and one session's bug is no
+ * reason to stop the turns of all others.
+ */
+export interface DaemonFlags {
+  /** The port to listen on; `null` leaves it to `ALBEDO_PORT`, else to the system. */
+  readonly port: number | null;
+}
+
+const SIGNALS = ["SIGTERM", "SIGINT", "SIGHUP"] as const;
+
+/** Runs the daemon until it is told to stop. */
+export async function runDaemon(flags: DaemonFlags): Promise<ExitCode> {
+  // Whatever is made in the home is this user's alone.
+  process.umask(0o077);
+  let log: LogFile | null = null;
+  try {
+    const environment = readEnvironment(process.env, homedir());
+    const { home, logLevel, origins, idleSeconds, unloadSeconds } = environment;
+    prepareHome(home);
+    log = createLog({ directory: join(home, "logs"), level: logLevel, clock: systemClock });
+    surviveErrors(log);
+    const daemon = await startDaemon({
+      home,
+      clock: systemClock,
+      log,
+      env: process.env,
+      port: flags.port ?? environment.port ?? 0,
+      origins,
+      idleSeconds,
+      unloadSeconds,
+    });
+    return await serve(daemon);
+  } catch (error) {
+    log?.error("The daemon could not start", { reason: reasonOf(error) });
+    process.stderr.write(`albedo: ${reasonOf(error)}\n`);
+    return EXIT.failed;
+  } finally {
+    log?.close();
+  }
+}
+
+/** Says where it listens, and waits until it has stopped. */
+async function serve(daemon: Daemon): Promise<ExitCode> {
+  // Whoever started it may not read what it says.
+  process.stdout.on("error", () => {});
+  process.stdout.write(`albedo listens on ${daemon.url}\n`);
+  let told = false;
+  for (const signal of SIGNALS) {
+    process.on(signal, () => {
+      if (told) process.exit(EXIT.interrupted);
+      told = true;
+      void daemon.stop();
+      // The stop bounds each of its steps; this holds should one of them not give way.
+      waitingClock.timer(SHUTDOWN_MS_MAX, () => process.exit(EXIT.failed));
+    });
+  }
+  await daemon.stopped;
+  return EXIT.done;
+}
+
+function surviveErrors(log: LogFile): void {
+  const report = (message: string) => (error: unknown) => {
+    const stack = error instanceof Error ? (error.stack ?? "") : "";
+    log.error(message, {
+      error: error instanceof Error ? error.name : typeof error,
+      at: stack.split("\n").filter((line) => line.trimStart().startsWith("at ")),
+    });
+  };
+  process.on("uncaughtException", report("An error was not caught"));
+  process.on("unhandledRejection", report("A rejection was not handled"));
+}
+
+/** Messages of these are written for the person who starts the daemon; anything else is a bug. */
+function reasonOf(error: unknown): string {
+  const isExpected =
+    error instanceof StoreOpenError ||
+    error instanceof ConfigError ||
+    error instanceof EnvironmentError ||
+    error instanceof ListenError;
+  if (isExpected) return error.message;
+  return `The daemon could not start: ${error instanceof Error ? (error.stack ?? error.name) : String(error)}`;
+}
