@@ -1,4 +1,4 @@
-import type { Config } from "../base/config.ts";
+import type { Config, ProviderConfig } from "../base/config.ts";
 import type { Variables } from "../base/environment.ts";
 
 /**
@@ -67,9 +67,8 @@ export function knownProviders(config: Config, env: Variables): ReadonlyMap<stri
     providers.set(name, {
       name,
       kind: given.kind,
-      // The settings refuse an OpenAI-compatible provider without a URL.
-      baseUrl: given.baseUrl ?? ANTHROPIC_BASE_URL,
-      key: given.apiKeyEnv === null ? null : readKey(given.apiKeyEnv, env),
+      baseUrl: baseUrlOf(given),
+      key: keyOf(given, env),
       models: given.models,
       preferred: given.models ?? [],
       origin: "config",
@@ -92,6 +91,19 @@ export function knownProviders(config: Config, env: Variables): ReadonlyMap<stri
     });
   }
   return providers;
+}
+
+/** The settings refuse an OpenAI-compatible provider without a URL. */
+function baseUrlOf({ kind, baseUrl }: ProviderConfig): string {
+  if (baseUrl === null) return ANTHROPIC_BASE_URL;
+  // Anthropic's own tools take the address without a path, others with the version in it.
+  return kind === "anthropic" && URL.parse(baseUrl)?.pathname === "/" ? `${baseUrl}/v1` : baseUrl;
+}
+
+/** Anthropic's own service always needs a key; where nobody says which, it is the usual one. */
+function keyOf({ kind, baseUrl, apiKeyEnv }: ProviderConfig, env: Variables): ProviderKey | null {
+  if (apiKeyEnv !== null) return readKey(apiKeyEnv, env);
+  return kind === "anthropic" && baseUrl === null ? readKey("ANTHROPIC_API_KEY", env) : null;
 }
 
 function readKey(variable: string, env: Variables): ProviderKey {

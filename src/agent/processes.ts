@@ -11,6 +11,7 @@ import {
   readStat,
   readStats,
 } from "./process_table.ts";
+import { settledWithin } from "./waiting.ts";
 
 /**
  * Owns the processes that tools start (contract.md, Files, process, safety; What others' users ran into).
@@ -231,18 +232,6 @@ export interface ExitStatus {
   /** `null` where a signal ended it. */
   readonly code: number | null;
   readonly signal: string | null;
-}
-
-/** Waits until the promise has settled, at most `ms`. */
-export async function settledWithin(
-  promise: Promise<unknown>,
-  ms: number,
-  clock: Clock,
-): Promise<void> {
-  const over = new AbortController();
-  const timer = sleep(clock, ms, over.signal).catch(() => {});
-  await Promise.race([promise, timer]);
-  over.abort();
 }
 
 function groupExists(group: number): boolean {

@@ -74,7 +74,7 @@ export type ModelPart =
   | { readonly type: "block_started"; readonly block: string; readonly kind: "text" | "thinking" }
   | { readonly type: "delta"; readonly block: string; readonly text: string }
   | { readonly type: "block_ended"; readonly block: string; readonly metadata?: unknown }
-  /** Arguments of a call as they arrive: a look for a person, not a value. */
+  /** Arguments of a call as they arrive: their newest few hundred characters, for a person to look at. */
   | {
       readonly type: "tool_preview";
       readonly id: string;

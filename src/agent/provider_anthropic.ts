@@ -1,16 +1,71 @@
-import type { Clock } from "../base/clock.ts";
 import type { Fetch } from "./model_listing.ts";
-import type { Provider } from "./model_providers.ts";
-import { type Model, ProviderError } from "./provider.ts";
+import { readBlockMetadata } from "./prompt.ts";
+import type { Model, ModelPart, ModelRequest } from "./provider.ts";
+import type { AdapterOptions } from "./provider_openai.ts";
+import { type SdkStream, toSdkCall } from "./sdk_prompt.ts";
+import { streamSdkAnswer } from "./sdk_stream.ts";
 
-export function createAnthropicModel(options: {
+/** Lets the service keep what it has read up to the mark for a few minutes, which makes a turn's steps cheap. */
+const CACHE_MARK = { anthropic: { cacheControl: { type: "ephemeral" } } };
+
+/**
+ * Owns the adapter for Anthropic's Messages. Thinking goes back with its signature, and hidden thinking as it came.
+ * The SDK is loaded at the first request, so that a start does not pay for it.
+ */
+export function createAnthropicModel(options: AdapterOptions): Model {
+  return new AnthropicModel(options);
+}
+
+class AnthropicModel implements Model {
   readonly id: string;
-  readonly name: string;
-  readonly provider: Provider;
-  readonly clock: Clock;
-  readonly fetch: Fetch;
-}): Model {
-  throw new ProviderError("model_unavailable", `In the making: '${options.id}'`, {
-    retryable: false,
-  });
+  readonly #options: AdapterOptions;
+
+  constructor(options: AdapterOptions) {
+    this.id = options.id;
+    this.#options = options;
+  }
+
+  stream(request: ModelRequest): AsyncIterable<ModelPart> {
+    const { provider, clock, fetch } = this.#options;
+    return streamSdkAnswer(
+      { provider, clock, fetch, open: (given, connection) => this.#open(given, connection) },
+      request,
+    );
+  }
+
+  async #open(
+    request: ModelRequest,
+    connection: { readonly fetch: Fetch; readonly signal: AbortSignal },
+  ): Promise<SdkStream> {
+    const { createAnthropic } = await import("@ai-sdk/anthropic");
+    const { provider, name } = this.#options;
+    const model = createAnthropic({
+      baseURL: provider.baseUrl,
+      // A local server may need none, but the SDK would look for one in the environment.
+      apiKey: provider.key?.value ?? "none",
+      fetch: connection.fetch as typeof fetch,
+    }).languageModel(name);
+    const { stream } = await model.doStream({
+      ...toSdkCall(request, { thinking: "all", cacheMark: CACHE_MARK }),
+      reasoning: thinkingOf(request),
+      abortSignal: connection.signal,
+    });
+    return stream;
+  }
+}
+
+/**
+ * How much to think. A turn that goes on behind calls must show the thinking that led to them, or think no more;
+ * there is none to show where another provider made the calls.
+ */
+function thinkingOf(request: ModelRequest): "none" | "low" | "medium" | "high" {
+  if (request.thinking === "off") return "none";
+  const last = request.messages.findLast((message) => message.role === "assistant");
+  if (last === undefined || !last.parts.some((part) => part.type === "tool_call")) {
+    return request.thinking;
+  }
+  const hasShown = last.parts.some(
+    (part) => part.type === "thinking" && readBlockMetadata(part.metadata) !== null,
+  );
+  return hasShown ? request.thinking : "none";
 }

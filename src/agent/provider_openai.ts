@@ -1,16 +1,90 @@
 import type { Clock } from "../base/clock.ts";
 import type { Fetch } from "./model_listing.ts";
 import type { Provider } from "./model_providers.ts";
-import { type Model, ProviderError } from "./provider.ts";
+import type { Model, ModelPart, ModelRequest } from "./provider.ts";
+import { type SdkCall, type SdkStream, toSdkCall } from "./sdk_prompt.ts";
+import { streamSdkAnswer } from "./sdk_stream.ts";
 
-export function createOpenAiModel(options: {
+/** What an adapter needs to know of a model. */
+export interface AdapterOptions {
+  /** `provider/model`. */
   readonly id: string;
+  /** The model's name at its provider. */
   readonly name: string;
   readonly provider: Provider;
   readonly clock: Clock;
   readonly fetch: Fetch;
-}): Model {
-  throw new ProviderError("model_unavailable", `In the making: '${options.id}'`, {
-    retryable: false,
-  });
+}
+
+/**
+ * Owns the adapter for endpoints that speak OpenAI's Chat Completions: OpenAI, OpenRouter, Ollama, llama.cpp,
+ * vLLM, LM Studio. The SDK is loaded at the first request, so that a start does not pay for it.
+ */
+export function createOpenAiModel(options: AdapterOptions): Model {
+  return new OpenAiModel(options);
+}
+
+class OpenAiModel implements Model {
+  readonly id: string;
+  readonly #options: AdapterOptions;
+  /** Models that do not think refuse to be told how much; found out at the first refusal. */
+  #takesEffort = true;
+
+  constructor(options: AdapterOptions) {
+    this.id = options.id;
+    this.#options = options;
+  }
+
+  stream(request: ModelRequest): AsyncIterable<ModelPart> {
+    const { provider, clock, fetch } = this.#options;
+    return streamSdkAnswer(
+      { provider, clock, fetch, open: (given, connection) => this.#open(given, connection) },
+      request,
+    );
+  }
+
+  async #open(
+    request: ModelRequest,
+    connection: { readonly fetch: Fetch; readonly signal: AbortSignal },
+  ): Promise<SdkStream> {
+    const { createOpenAICompatible } = await import("@ai-sdk/openai-compatible");
+    const { provider, name } = this.#options;
+    const key = provider.key?.value ?? null;
+    const model = createOpenAICompatible({
+      name: provider.name,
+      baseURL: provider.baseUrl,
+      ...(key === null ? {} : { apiKey: key }),
+      includeUsage: true,
+      fetch: connection.fetch as typeof fetch,
+      transformRequestBody: (body) => adaptBody(body, provider),
+    }).chatModel(name);
+    const call: SdkCall = {
+      ...toSdkCall(request, { thinking: "current_turn", cacheMark: null }),
+      abortSignal: connection.signal,
+    };
+    if (request.thinking === "off" || !this.#takesEffort)
+      return (await model.doStream(call)).stream;
+    try {
+      return (await model.doStream({ ...call, reasoning: request.thinking })).stream;
+    } catch (error) {
+      if (!isRefusalOfEffort(error)) throw error;
+      this.#takesEffort = false;
+      return (await model.doStream(call)).stream;
+    }
+  }
+}
+
+/** OpenAI itself takes the bound on its output by another name than all who copied it. */
+function adaptBody(body: Record<string, unknown>, provider: Provider): Record<string, unknown> {
+  if (body.max_tokens === undefined || URL.parse(provider.baseUrl)?.hostname !== "api.openai.com") {
+    return body;
+  }
+  const { max_tokens, ...rest } = body;
+  return { ...rest, max_completion_tokens: max_tokens };
+}
+
+function isRefusalOfEffort(error: unknown): boolean {
+  const { statusCode, message } = error as { statusCode?: unknown; message?: unknown };
+  if (statusCode !== 400 && statusCode !== 422) return false;
+  return typeof message === "string" && /reason|think|effort/i.test(message);
 }

@@ -3,10 +3,11 @@ import { join } from "node:path";
 import * as v from "valibot";
 import type { Timer } from "../base/clock.ts";
 import type { Variables } from "../base/environment.ts";
-import { type ProcessGroup, type ProcessGroups, settledWithin } from "./processes.ts";
+import type { ProcessGroup, ProcessGroups } from "./processes.ts";
 import type { Tool, ToolContext, ToolResult } from "./tool.ts";
 import { defineTool, ToolFailure } from "./tool_definition.ts";
 import { OutputCollector } from "./tool_output.ts";
+import { settledWithin } from "./waiting.ts";
 
 /**
  * Owns the `bash` tool: one command in the workspace, bounded in time and output, ended with all it started when
