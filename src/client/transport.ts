@@ -136,6 +136,7 @@ export class Transport {
     const headers: Record<string, string> = {
       accept: request.accept ?? "application/json, application/problem+json",
       authorization: `Bearer ${endpoint.token}`,
+      ...(isLoopback(endpoint.url) ? { "accept-encoding": "identity" } : {}),
       ...(request.body === undefined ? {} : { "content-type": "application/json" }),
       ...request.headers,
     };
@@ -231,6 +232,15 @@ function decodeJson(bytes: Uint8Array): unknown {
 
 function join(url: string, path: string): string {
   return `${url.replace(/\/+$/, "")}${path}`;
+}
+
+/**
+ * Whether the bytes stay on this machine, where coding them costs both sides and saves nothing. (Bun's fetch also
+ * writes a line to stderr when a zstd stream breaks off, which is what a killed daemon's streams do.) Browsers
+ * decide on codings themselves.
+ */
+function isLoopback(url: string): boolean {
+  return /^https?:\/\/(localhost|127(\.\d+){3}|\[::1\])(:|\/|$)/i.test(url);
 }
 
 /** The path without its query. */

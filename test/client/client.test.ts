@@ -358,6 +358,22 @@ describe("calls", () => {
     expect(String(error)).not.toContain("Bearer");
   });
 
+  for (const [url, coding] of [
+    ["http://localhost:1", "identity"],
+    ["http://127.0.0.1:1/", "identity"],
+    ["http://127.1.2.3", "identity"],
+    ["http://[::1]:1", "identity"],
+    ["http://127.0.0.1.example.com:1", null],
+    ["http://localhost.example.com", null],
+    ["https://example.com", null],
+  ] as const) {
+    test(`answers of '${url}' come ${coding === null ? "in any coding" : "uncoded"}`, async () => {
+      const script = new ScriptedFetch(Response.json({ items: [] }));
+      await createClient({ url, token: "t", fetch: script.fetch }).models();
+      expect(script.requests[0]?.headers.get("accept-encoding") ?? null).toBe(coding);
+    });
+  }
+
   test("redirects are refused, so that the token goes nowhere else", async () => {
     let visited = 0;
     using elsewhere = Bun.serve({

@@ -2,7 +2,7 @@ import { expect, test } from "bun:test";
 import { join } from "node:path";
 import { tempDir } from "../support/temp_dir.ts";
 import { FAKE_TOKEN, FakeDaemon } from "./fake_daemon.ts";
-import { ModelServer } from "./model_server.ts";
+import { StreamServer } from "./stream_server.ts";
 import { ModelSession } from "./model_session.ts";
 import { SESSION } from "./stream_script.ts";
 
@@ -86,7 +86,7 @@ test.skipIf(node === null)(
       { kind: "finish" },
     ]);
     const options = { coding: "identity" as const, window: 256, tail: 50, spillOver: 1000 };
-    await using server = await ModelServer.start(session, options);
+    await using server = await StreamServer.start(session, options);
     server.plan.push({ cutAt: 700, happen: 4, pieceBytes: 3 });
 
     const child = Bun.spawn(

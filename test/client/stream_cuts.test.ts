@@ -3,8 +3,8 @@ import fc from "fast-check";
 import { createClient, Transcript } from "../../src/client/client.ts";
 import type { Client } from "../../src/client/client.ts";
 import { hurriedClock } from "./hurried_clock.ts";
-import { ModelServer } from "./model_server.ts";
-import type { ConnectionPlan, ModelServerOptions } from "./model_server.ts";
+import { StreamServer } from "./stream_server.ts";
+import type { ConnectionPlan, StreamServerOptions } from "./stream_server.ts";
 import { ModelSession } from "./model_session.ts";
 import type { Command } from "./model_session.ts";
 import { SESSION } from "./stream_script.ts";
@@ -19,7 +19,7 @@ import { SESSION } from "./stream_script.ts";
 const clock = hurriedClock(1000);
 
 /** Attaches, compares after every batch, and ends when all that happened was seen. */
-async function watch(client: Client, server: ModelServer, session: ModelSession): Promise<void> {
+async function watch(client: Client, server: StreamServer, session: ModelSession): Promise<void> {
   const transcript = new Transcript();
   let lastIndex = -1;
   const subscription = client.subscribe(SESSION, {
@@ -75,7 +75,7 @@ async function completeHistory(client: Client, transcript: Transcript): Promise<
   }
 }
 
-function clientOf(server: ModelServer): Client {
+function clientOf(server: StreamServer): Client {
   return createClient({ url: server.url, token: "t", clock });
 }
 
@@ -87,8 +87,8 @@ const SHORT: Command[] = [
 ];
 
 /** The bytes of an uncut stream of the short session. */
-async function streamBytes(options: ModelServerOptions): Promise<number> {
-  await using server = await ModelServer.start(new ModelSession(SHORT), options);
+async function streamBytes(options: StreamServerOptions): Promise<number> {
+  await using server = await StreamServer.start(new ModelSession(SHORT), options);
   server.plan.push({ cutAt: 1e9 });
   const response = await fetch(`${server.url}/sessions/${SESSION}/events`, { decompress: false });
   let bytes = 0;
@@ -107,7 +107,7 @@ describe("a stream that is cut at every byte", () => {
         // A cut just behind the last byte is one too.
         const cuts = Array.from({ length: bytes + 1 }, (_, cutAt) => cutAt);
         const worker = async (): Promise<void> => {
-          await using server = await ModelServer.start(session, options);
+          await using server = await StreamServer.start(session, options);
           for (let cutAt = cuts.pop(); cutAt !== undefined; cutAt = cuts.pop()) {
             server.rewind();
             server.plan.push({ cutAt, abruptly, happen: 6 });
@@ -164,7 +164,7 @@ test("whatever the cuts, history and resumed events are the transcript", async (
   await fc.assert(
     fc.asyncProperty(scenario, async ({ commands, connections, ...options }) => {
       const session = new ModelSession(commands);
-      await using server = await ModelServer.start(session, options);
+      await using server = await StreamServer.start(session, options);
       server.plan.push(...connections);
       await watch(clientOf(server), server, session);
     }),

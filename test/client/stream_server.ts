@@ -22,7 +22,7 @@ export interface ConnectionPlan {
   readonly expire?: boolean;
 }
 
-export interface ModelServerOptions {
+export interface StreamServerOptions {
   readonly coding: "identity" | "zstd";
   /** How many events can be replayed. */
   readonly window: number;
@@ -37,12 +37,12 @@ export interface ModelServerOptions {
  * and codings as in the contract, and cuts wherever the plan says. The session's later events happen while streams
  * are served, so a cut stream leaves some for the next.
  */
-export class ModelServer {
+export class StreamServer {
   readonly plan: ConnectionPlan[] = [];
   /** Paths of the stream connections. */
   readonly streams: string[] = [];
   readonly #session: ModelSession;
-  readonly #options: ModelServerOptions;
+  readonly #options: StreamServerOptions;
   readonly #server: Server;
   readonly #sockets = new Set<Socket>();
   #generation = 1;
@@ -52,16 +52,16 @@ export class ModelServer {
   #head = 0;
   readonly #expired = new Set<string>();
 
-  private constructor(session: ModelSession, options: ModelServerOptions, server: Server) {
+  private constructor(session: ModelSession, options: StreamServerOptions, server: Server) {
     this.#session = session;
     this.#options = options;
     this.#server = server;
     server.on("connection", (socket) => this.#serve(socket));
   }
 
-  static start(session: ModelSession, options: ModelServerOptions): Promise<ModelServer> {
+  static start(session: ModelSession, options: StreamServerOptions): Promise<StreamServer> {
     const server = createServer({ noDelay: true });
-    const model = new ModelServer(session, options, server);
+    const model = new StreamServer(session, options, server);
     return new Promise((resolve) => server.listen(0, "127.0.0.1", () => resolve(model)));
   }
 
