@@ -130,7 +130,8 @@ function isHttpUrl(text: string): boolean {
  * @throws {ConfigError}
  */
 export function parseConfig(text: string, path: string): Config {
-  const parsed = v.safeParse(ConfigSchema, parseToml(text, path), { abortEarly: true });
+  const toml = parseToml(text, path);
+  const parsed = v.safeParse(ConfigSchema, toml, { abortEarly: true });
   if (!parsed.success) {
     const [issue] = parsed.issues;
     const keys = (issue.path ?? []).map((item) => String(item.key));
@@ -146,7 +147,23 @@ export function parseConfig(text: string, path: string): Config {
       models: given.models ?? null,
     });
   }
+  refusePassedOver(toml, providers, text, path);
   return { model: parsed.output.model ?? null, providers };
+}
+
+/** Names that are special to JavaScript are passed over by the schema without a word. */
+function refusePassedOver(
+  toml: unknown,
+  providers: ReadonlyMap<string, unknown>,
+  text: string,
+  path: string,
+): void {
+  const given = (toml as { providers?: object }).providers ?? {};
+  for (const name of Object.getOwnPropertyNames(given)) {
+    if (providers.has(name)) continue;
+    const keys = ["providers", name];
+    throw new ConfigError(path, lineOf(text, keys), `A provider cannot be named '${name}'`);
+  }
 }
 
 function refuseImpossible(
