@@ -244,7 +244,7 @@ test("Progress of tools: preparing, running, finished; a reset in between shows 
   const gate = Promise.withResolvers<ToolResult>();
   let progress = (_preview: string): void => undefined;
   const slow = tool("slow", (_input, context) => {
-    progress = context.progress;
+    progress = (preview) => context.progress(preview);
     return gate.promise;
   });
   await using bench = new SessionBench({ tools: [slow] });
