@@ -98,7 +98,12 @@ const code = SOURCE_DIRECTORIES.flatMap(walk);
 const texts = [
   ...code,
   ...walk("migrations"),
-  ...[".ci/run", "README.md", "package.json", "tsconfig.json", "bunfig.toml", ".oxlintrc.json"],
+  ".ci/run",
+  "README.md",
+  "package.json",
+  "tsconfig.json",
+  "bunfig.toml",
+  ".oxlintrc.json",
 ].filter((path) => existsSync(join(ROOT, path)));
 
 describe("imports", () => {

@@ -70,7 +70,22 @@ function printBlock(sink: Sink, text: string, style: (line: string) => Piece[]):
   for (const line of text.trimEnd().split("\n")) sink.line(...style(line));
 }
 
-function inputText(input: unknown): string {
-  if (input === undefined) return "";
-  return typeof input === "string" ? input : JSON.stringify(input);
+/** A tool's arguments in words: the texts alone where they are an object, as most are. */
+export function inputText(input: unknown): string {
+  if (input === undefined || input === null) return "";
+  if (typeof input === "string") return parsedText(input);
+  if (typeof input !== "object" || Array.isArray(input)) return JSON.stringify(input);
+  return Object.values(input)
+    .map((value) => (typeof value === "string" ? value : JSON.stringify(value)))
+    .join(" ");
+}
+
+/** A preview is JSON, which may have been cut. */
+function parsedText(preview: string): string {
+  if (!preview.startsWith("{")) return preview;
+  try {
+    return inputText(JSON.parse(preview));
+  } catch {
+    return preview;
+  }
 }

@@ -1,5 +1,6 @@
 import type { CancelResult, Turn } from "../client/client.ts";
 import type { Output } from "./output.ts";
+import { printToolCall } from "./row_text.ts";
 import type { Shown } from "./stream_follower.ts";
 import { cutToWidth } from "./terminal_text.ts";
 
@@ -38,17 +39,16 @@ class JsonPrinter implements TurnPrinter {
   readonly #output: Output;
   /** The answer so far, by message: a turn has one before and one after each round of tools. */
   readonly #texts = new Map<string | null, string>();
+  #blockEnded = false;
 
   constructor(output: Output) {
     this.#output = output;
   }
 
   show(shown: Shown): void {
+    if (shown.type === "block_end") this.#blockEnded = true;
     if (shown.type === "block_end" || shown.type === "check" || shown.type === "input") return;
-    if (shown.type === "text") {
-      const id = shown.message_id;
-      this.#texts.set(id, (this.#texts.get(id) ?? "") + shown.text);
-    }
+    if (shown.type === "text") this.#append(shown.message_id, shown.text);
     if (shown.type === "retry") this.#texts.delete(shown.message_id);
     this.#output.stdout.json(shown);
   }
@@ -66,8 +66,14 @@ class JsonPrinter implements TurnPrinter {
   }
 
   result(result: PromptResult): void {
-    const text = [...this.#texts.values()].join("\n\n");
+    const text = [...this.#texts.values()].reduce(onNewLine, "");
     this.#output.stdout.json({ type: "result", ...result, text });
+  }
+
+  #append(messageId: string | null, text: string): void {
+    const before = this.#texts.get(messageId) ?? "";
+    this.#texts.set(messageId, this.#blockEnded ? onNewLine(before, text) : before + text);
+    this.#blockEnded = false;
   }
 }
 
@@ -115,7 +121,7 @@ class TextPrinter implements TurnPrinter {
     const { stderr } = this.#output;
     switch (shown.type) {
       case "tool_started":
-        stderr.line(["cyan", `• ${shown.tool_name} `], ["faint", this.#short(shown.preview)]);
+        printToolCall(stderr, shown.tool_name, shown.preview);
         return;
       case "tool_finished":
         if (shown.status === "ok") return;
@@ -157,4 +163,9 @@ class TextPrinter implements TurnPrinter {
     const [first = ""] = text.trim().split("\n", 1);
     return cutToWidth(first, Math.max(20, this.#output.stderr.columns - 20));
   }
+}
+
+/** The texts one after the other as the screen has them, each beginning a line. */
+function onNewLine(before: string, text: string): string {
+  return before === "" || before.endsWith("\n") ? before + text : `${before}\n${text}`;
 }

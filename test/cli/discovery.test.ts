@@ -3,6 +3,7 @@ import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { findDaemon, isAlive, readDaemonFile } from "../../src/cli/discovery.ts";
 import { tempDir } from "../support/temp_dir.ts";
+import { until } from "../support/until.ts";
 
 /**
  * Goal: a `daemon.json` that is left over is told apart from a daemon, and the token is shown to nothing else.
@@ -144,6 +145,21 @@ describe("readDaemonFile", () => {
 });
 
 describe("isAlive", () => {
+  test("takes a process that has ended for gone, although its parent has not noticed", async () => {
+    // The shell becomes a program that never asks for its child.
+    const parent = Bun.spawn(["sh", "-c", "sleep 0.01 & echo $!; exec sleep 60"], {
+      stdout: "pipe",
+    });
+    try {
+      const { value } = await parent.stdout.getReader().read();
+      const pid = Number(new TextDecoder().decode(value));
+      await until("the zombie", () => !isAlive(pid));
+      if (process.platform === "linux") expect(() => process.kill(pid, 0)).not.toThrow();
+    } finally {
+      parent.kill();
+    }
+  });
+
   test("knows this process, and none of the ids that are none", () => {
     expect(isAlive(process.pid)).toBe(true);
     for (const pid of [0, -1, 1.5, Number.NaN, deadPid()]) expect(isAlive(pid)).toBe(false);

@@ -52,7 +52,7 @@ describe("text", () => {
   test("puts the answer on stdout and all else on stderr", () => {
     const { stdout, stderr } = print(TURN);
     expect(stdout).toBe("I will look.\nDone\n");
-    expect(stderr).toBe("albedo: session s\nLet me look\n• bash ls\n  bash: error no\n");
+    expect(stderr).toBe("albedo: session s\nLet me look\n• bash ls more\n  bash: error no\n");
   });
 
   test("says nothing on stderr when it is quiet", () => {
@@ -98,7 +98,7 @@ describe("JSON", () => {
       "text",
       "result",
     ]);
-    expect(lines.at(-1)).toEqual({ type: "result", ...RESULT, text: "I will look.\n\nDone" });
+    expect(lines.at(-1)).toEqual({ type: "result", ...RESULT, text: "I will look.\nDone" });
     expect(stderr).toBe("");
   });
 
