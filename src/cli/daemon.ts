@@ -36,6 +36,8 @@ export async function runDaemon(flags: DaemonFlags): Promise<ExitCode> {
     prepareHome(home);
     log = createLog({ directory: join(home, "logs"), level: logLevel, clock: systemClock });
     surviveErrors(log);
+    // A signal may come while the daemon starts; then it stops as soon as it can.
+    const told = listenForSignals();
     const daemon = await startDaemon({
       home,
       clock: systemClock,
@@ -46,6 +48,7 @@ export async function runDaemon(flags: DaemonFlags): Promise<ExitCode> {
       idleSeconds,
       unloadSeconds,
     });
+    void told.then(() => daemon.stop());
     return await serve(daemon);
   } catch (error) {
     log?.error("The daemon could not start", { reason: reasonOf(error) });
@@ -61,18 +64,24 @@ async function serve(daemon: Daemon): Promise<ExitCode> {
   // Whoever started it may not read what it says.
   process.stdout.on("error", () => {});
   process.stdout.write(`albedo listens on ${daemon.url}\n`);
+  await daemon.stopped;
+  return EXIT.done;
+}
+
+/** Resolves at the first signal; a second one ends the process at once. */
+function listenForSignals(): Promise<void> {
+  const { promise, resolve } = Promise.withResolvers<void>();
   let told = false;
   for (const signal of SIGNALS) {
     process.on(signal, () => {
       if (told) process.exit(EXIT.interrupted);
       told = true;
-      void daemon.stop();
+      resolve();
       // The stop bounds each of its steps; this holds should one of them not give way.
       waitingClock.timer(SHUTDOWN_MS_MAX, () => process.exit(EXIT.failed));
     });
   }
-  await daemon.stopped;
-  return EXIT.done;
+  return promise;
 }
 
 function surviveErrors(log: LogFile): void {
