@@ -11,6 +11,9 @@ export interface CallOptions {
   readonly timeoutMs?: number | undefined;
 }
 
+/** What timers can count; they take more for nothing. Nearly 25 days: more is no limit. */
+export const TIMER_MS_MAX = 2 ** 31 - 1;
+
 export class Deadline {
   readonly #clock: Clock;
   readonly #controller = new AbortController();
@@ -25,9 +28,8 @@ export class Deadline {
     this.#whole = whole;
     this.#endsAt = clock.monotonic() + timeoutMs;
     this.#outer = outer;
-    this.#timer = Number.isFinite(timeoutMs)
-      ? clock.timer(timeoutMs, () => this.#end("timeout"))
-      : null;
+    this.#timer =
+      timeoutMs > TIMER_MS_MAX ? null : clock.timer(timeoutMs, () => this.#end("timeout"));
     if (outer?.aborted) this.#end("aborted");
     else outer?.addEventListener("abort", this.#onOuter, { once: true });
   }

@@ -1,4 +1,5 @@
 import type { Clock, Timer } from "../base/clock.ts";
+import { TIMER_MS_MAX } from "./deadline.ts";
 import { TransportError } from "./errors.ts";
 
 /**
@@ -20,7 +21,7 @@ export class Silence {
     this.#allowedMs = allowedMs;
     this.#outer = outer;
     this.#heardAt = clock.monotonic();
-    this.#timer = clock.timer(allowedMs(), this.#onTimer);
+    this.#timer = this.#timerFor(allowedMs());
     if (outer.aborted) this.#onOuter();
     else outer.addEventListener("abort", this.#onOuter, { once: true });
   }
@@ -50,6 +51,10 @@ export class Silence {
     this.#controller.abort(reason);
   }
 
+  #timerFor(delayMs: number): Timer {
+    return this.#clock.timer(Math.min(delayMs, TIMER_MS_MAX), this.#onTimer);
+  }
+
   readonly #onOuter = (): void => this.#end(this.#outer.reason);
 
   /** One timer for many frames: it looks back instead of being set anew with each. */
@@ -57,7 +62,7 @@ export class Silence {
     const allowedMs = this.#allowedMs();
     const quietMs = this.#paused ? 0 : this.#clock.monotonic() - this.#heardAt;
     if (quietMs < allowedMs) {
-      this.#timer = this.#clock.timer(allowedMs - quietMs, this.#onTimer);
+      this.#timer = this.#timerFor(allowedMs - quietMs);
       return;
     }
     this.#end(new TransportError("timeout", `Nothing was heard for ${quietMs} ms`));

@@ -68,7 +68,11 @@ export interface SubscribeOptions {
   readonly signal?: AbortSignal;
   /** Where an earlier attachment stopped. Without it the stream begins with a reset. */
   readonly position?: Position | null;
-  /** Milliseconds without a byte after which the connection is given up. @default two keepalive intervals */
+  /**
+   * Milliseconds without a byte after which the connection is given up; `Infinity` for never.
+   *
+   * @default two keepalive intervals, as the daemon states them
+   */
   readonly silenceMs?: number;
 }
 

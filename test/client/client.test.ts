@@ -339,6 +339,18 @@ describe("calls", () => {
     expect(await another).toBeInstanceOf(TransportError);
   });
 
+  for (const timeoutMs of [Infinity, 2 ** 31, 1e15]) {
+    test(`a deadline of ${timeoutMs} ms is none, also for the machine's timers`, async () => {
+      const { promise, resolve } = Promise.withResolvers<Response>();
+      const client = createClient({ url: "http://localhost:1", token: "t", fetch: () => promise });
+      const calling = client.models({ timeoutMs });
+      // A timer that overflowed would fire after a millisecond.
+      await new Promise((done) => setTimeout(done, 5));
+      resolve(Response.json({ items: [] }));
+      expect(await calling).toEqual([]);
+    });
+  }
+
   test("an answer whose body never ends is a TransportError too", async () => {
     const endless = new ReadableStream({
       start: (stream) => stream.enqueue(new Uint8Array([0x7b])),

@@ -1,4 +1,4 @@
-import { expect, test } from "bun:test";
+import { expect, setDefaultTimeout, test } from "bun:test";
 import fc from "fast-check";
 import { createClient, Uncertain } from "../../src/client/client.ts";
 import type { Client, OperationHandle } from "../../src/client/client.ts";
@@ -16,6 +16,9 @@ import { hurriedClock } from "./hurried_clock.ts";
  * counts what was done by what was meant; fast-check makes the plans. Afterwards the network heals, the program is
  * "restarted" from its stored handle, and what `resolve` says has to be what was done.
  */
+
+// Real sockets on a machine that may be busy.
+setDefaultTimeout(60_000);
 
 const SESSION = "0192f0c1-2345-7abc-8def-0123456789ab";
 /** 30 s of the client's time are 600 ms here, so that plans which use up the deadline stay short. */

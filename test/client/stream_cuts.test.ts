@@ -1,4 +1,4 @@
-import { describe, expect, test } from "bun:test";
+import { describe, expect, setDefaultTimeout, test } from "bun:test";
 import fc from "fast-check";
 import { createClient, Transcript } from "../../src/client/client.ts";
 import type { Client } from "../../src/client/client.ts";
@@ -14,6 +14,9 @@ import { SESSION } from "./stream_script.ts";
  * stream"). Method: a model session knows the truth after each event; raw sockets cut its stream at any byte, in
  * identity and inside zstd frames, and after every batch the client's transcript is held against the truth.
  */
+
+// Real sockets on a machine that may be busy.
+setDefaultTimeout(60_000);
 
 /** 500 ms are half a millisecond. */
 const clock = hurriedClock(1000);
@@ -115,7 +118,7 @@ describe("a stream that is cut at every byte", () => {
           }
         };
         await Promise.all(Array.from({ length: 8 }, worker));
-      }, 60_000);
+      });
     }
   }
 });

@@ -406,6 +406,13 @@ describe("silence", () => {
     subscription.close();
   });
 
+  test("can be allowed for ever", async () => {
+    const { clock, script } = attach([open(FIRST)], { silenceMs: Infinity });
+    await settle();
+    await clock.advance(100 * 24 * 60 * 60 * 1000);
+    expect(script.requests).toHaveLength(1);
+  });
+
   test("can be set", async () => {
     const { clock, script } = attach([open(FIRST), open()], { silenceMs: 40 });
     await settle();
