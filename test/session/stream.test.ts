@@ -45,7 +45,7 @@ async function readContent(
 ): Promise<string> {
   if (reference === undefined) throw new Error("Expected a reference");
   let text = "";
-  for (let next: string | null = null; ; ) {
+  for (let next: string | null = null; ;) {
     const page = await bench.sessions.activeOutput(session, reference.content_id, {
       snapshot: reference.snapshot,
       next,

@@ -367,13 +367,11 @@ test("A stream that breaks off is tried again; one that cannot be mended fails t
   expect(retry.code).toBe("stream_broken");
   await bench.clock.advance(retry.delay_ms);
   const second = await bench.model.next();
-  second
-    .say("more")
-    .fail(
-      new ProviderError("authentication", "The key sk-abcdefghijklmnop is bad", {
-        retryable: false,
-      }),
-    );
+  second.say("more").fail(
+    new ProviderError("authentication", "The key sk-abcdefghijklmnop is bad", {
+      retryable: false,
+    }),
+  );
   const done = await bench.settled(session, input);
   expect(done.turn).toMatchObject({ state: "failed", error: { code: "authentication" } });
   expect(done.turn?.error?.message).not.toContain("abcdefghijklmnop");

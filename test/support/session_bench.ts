@@ -77,6 +77,7 @@ export class SessionBench implements AsyncDisposable {
 
   /** As if the process had been killed: what was asked for is on disk, nothing is ended, and it starts again. */
   async crash(): Promise<void> {
+    this.#instances += 1;
     await this.store.close();
     this.#open();
     await this.sessions.recover();
@@ -201,11 +202,14 @@ export class SessionBench implements AsyncDisposable {
     });
   }
 
+  /** What an instance that crashed still says is not heard. */
   #logger(): Log {
+    const instance = this.#instances;
     const write =
       (level: string) =>
-      (message: string, fields?: unknown): void =>
-        void this.log.push({ level, message, fields });
+      (message: string, fields?: unknown): void => {
+        if (instance === this.#instances) this.log.push({ level, message, fields });
+      };
     return {
       debug: write("debug"),
       info: write("info"),
