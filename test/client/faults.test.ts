@@ -38,6 +38,9 @@ const lies = fc.constantFrom(
 
 const fault: fc.Arbitrary<Fault> = fc.oneof(
   fc.record({ kind: fc.constant("pass" as const), pieceBytes: fc.integer({ min: 1, max: 64 }) }),
+  // The client waits 300 ms of these for the first answer, and less for each that follows.
+  fc.record({ kind: fc.constant("pass" as const), delayMs: fc.constantFrom(10, 350) }),
+  fc.record({ kind: fc.constant("late_request" as const), delayMs: fc.constantFrom(10, 350) }),
   fc.constant<Fault>({ kind: "refuse" }),
   fc.record({ kind: fc.constant("cut_request" as const), bytes: fc.integer({ min: 0, max: 600 }) }),
   fc.constant<Fault>({ kind: "lose_response" }),
@@ -148,9 +151,9 @@ test("an action happens once or is uncertain, never twice, whatever the network 
 
       // What was on its way arrives or is gone by now; the network heals and the program starts anew.
       healed = true;
-      await restarted;
       proxy.plan.length = 0;
       daemon.breakdowns.length = 0;
+      await Promise.all([restarted, proxy.settled()]);
       const done = daemon.actions.get(text) ?? 0;
       expect(done).toBeLessThanOrEqual(1);
       if (outcome.kind === "accepted") expect(done).toBe(1);

@@ -6,6 +6,7 @@ import type { AddressInfo, Server, Socket } from "node:net";
  *
  * - `pass`: nothing, or, with `pieceBytes`, the answer in pieces of that size.
  * - `refuse`: the connection is reset at once; the request is lost.
+ * - `late_request`: the whole request reaches the daemon only after `delayMs`, also when the client has left by then.
  * - `cut_request`: the daemon gets the first `bytes` of the request, then both sides are reset.
  * - `lose_response`: the daemon answers, and the client gets a reset instead.
  * - `cut_response`: the client gets the first `bytes` of the answer, then a reset, or an end with `clean`.
@@ -16,6 +17,7 @@ import type { AddressInfo, Server, Socket } from "node:net";
 export type Fault =
   | { readonly kind: "pass"; readonly delayMs?: number; readonly pieceBytes?: number }
   | { readonly kind: "refuse" }
+  | { readonly kind: "late_request"; readonly delayMs: number }
   | { readonly kind: "cut_request"; readonly bytes: number }
   | { readonly kind: "lose_response" }
   | { readonly kind: "cut_response"; readonly bytes: number; readonly clean?: boolean }
@@ -50,6 +52,8 @@ export class HostileProxy {
   readonly #server: Server;
   readonly #sockets = new Set<Socket>();
   readonly #options: HostileProxyOptions;
+  /** Late requests that the daemon has not answered yet. */
+  readonly #late = new Set<Promise<void>>();
 
   private constructor(server: Server, options: HostileProxyOptions) {
     this.#server = server;
@@ -74,6 +78,11 @@ export class HostileProxy {
     return `http://127.0.0.1:${this.port}`;
   }
 
+  /** Resolves when every late request has been answered, or its daemon is gone. */
+  async settled(): Promise<void> {
+    await Promise.all(this.#late);
+  }
+
   /** Resets every connection there is. */
   dropAll(): void {
     for (const socket of this.#sockets) socket.destroy();
@@ -93,7 +102,11 @@ export class HostileProxy {
       return;
     }
     if (fault.kind === "answer" && !fault.forward) {
-      this.#answerItself(client, fault.response);
+      this.#collect(client, () => client.end(fault.response));
+      return;
+    }
+    if (fault.kind === "late_request") {
+      this.#collect(client, (request) => this.#deliverLate(client, request, fault.delayMs));
       return;
     }
     const port = this.#options.target();
@@ -124,16 +137,41 @@ export class HostileProxy {
     this.#options.onRequest?.(line);
   }
 
-  #answerItself(client: Socket, response: string): void {
+  /** Reads one whole request. */
+  #collect(client: Socket, onWhole: (request: Buffer) => void): void {
     let request = Buffer.alloc(0);
-    let answered = false;
+    let isWhole = false;
     client.on("data", (chunk: Buffer) => {
       if (request.length === 0) this.#note(chunk);
       request = Buffer.concat([request, chunk]);
-      if (answered || !isWholeRequest(request)) return;
-      answered = true;
-      client.end(response);
+      if (isWhole || !isWholeRequest(request)) return;
+      isWhole = true;
+      onWhole(request);
     });
+  }
+
+  #deliverLate(client: Socket, request: Buffer, delayMs: number): void {
+    const delivery = pause(delayMs).then(() => {
+      const port = this.#options.target();
+      if (port === null) {
+        client.destroy();
+        return undefined;
+      }
+      const daemon = connect({ port, host: "127.0.0.1" });
+      this.#track(daemon);
+      daemon.write(request);
+      return new Promise<void>((resolve) => {
+        daemon.on("close", () => {
+          client.destroy();
+          resolve();
+        });
+        // The daemon has answered; what the client makes of it is its own affair.
+        daemon.once("data", () => resolve());
+        daemon.on("data", (chunk: Buffer) => void (client.destroyed || client.write(chunk)));
+      });
+    });
+    this.#late.add(delivery);
+    void delivery.finally(() => this.#late.delete(delivery));
   }
 
   #forwardRequest(client: Socket, daemon: Socket, fault: Fault): void {
@@ -206,6 +244,7 @@ function passOn(
     case "stall":
     case "refuse":
     case "cut_request":
+    case "late_request":
       return;
   }
 }
