@@ -107,8 +107,10 @@ export async function readReceipt(
   const answer = await transport.exchange(get(operationPath(operationId)), deadline);
   if (isSuccess(answer.status)) {
     const receipt = decode(ReceiptSchema, answer);
-    if (receipt.operationId !== operationId) {
-      throw new ProtocolError("The receipt is another operation's");
+    const { admission, result } = receipt;
+    const isWhole = admission === "rejected" || result?.operationId === operationId;
+    if (receipt.operationId !== operationId || !isWhole) {
+      throw new ProtocolError("The receipt is not this operation's");
     }
     return { kind: "found", receipt };
   }

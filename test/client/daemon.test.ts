@@ -185,8 +185,11 @@ describe("each call is answered as its type says", () => {
     for (const [handle, status, code] of cases) {
       expect(await refusal(handle.send())).toMatchObject({ status, code });
       const restored = client.restoreHandle(JSON.stringify(handle));
-      const { status: known } = await restored.resolve();
-      expect(known).toBe(status === 400 ? "unknown" : "rejected");
+      const resolution = await restored.resolve();
+      expect(resolution.status).toBe(status === 400 ? "unknown" : "rejected");
+      if (resolution.status === "rejected") {
+        expect(resolution.error).toMatchObject({ status, code });
+      }
     }
     const stranger = createClient({ url: daemon.url, token: "wrong" });
     expect(await refusal(stranger.sendMessage(sessionId, { text: "x" }))).toMatchObject({

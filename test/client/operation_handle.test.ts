@@ -289,6 +289,23 @@ describe("OperationHandle.send", () => {
     expect(clock.waiting).toBe(0);
   });
 
+  for (const [what, more] of [
+    ["no admission body", { result: undefined }],
+    [
+      "another operation's admission body",
+      { result: { operationId: OTHER, sessionId: SESSION, status: "accepted", acceptedAt: 7 } },
+    ],
+  ] as const) {
+    test(`a receipt with ${what} decides nothing`, async () => {
+      const { handle, script, clock } = prepared((id) => ["lost", receipt(id, more), receipt(id)]);
+      const sending = handle.send();
+      await settle();
+      await clock.advance(500);
+      expect((await sending).acceptedAt).toBe(7);
+      expect(script.lines).toEqual([put(handle), ask(handle), ask(handle)]);
+    });
+  }
+
   test("a look-up that is refused leaves it uncertain", async () => {
     const { handle, script } = prepared(() => ["lost", problem("unauthorized")]);
     const error = await uncertainty(handle.send());
