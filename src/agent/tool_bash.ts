@@ -113,7 +113,8 @@ class BashRun {
       notes.push(`[it left processes in the background; their group is ${this.#group.pid}]`);
     }
     if (text === "" && notes.length === 0) notes.push("[no output]");
-    const separator = text === "" || text.endsWith("\n") ? "" : "\n";
+    // A note stands on a line of its own; an output without one stays as it is.
+    const separator = text === "" || text.endsWith("\n") || notes.length === 0 ? "" : "\n";
     return {
       output: `${text}${separator}${notes.join("\n")}`,
       isError: ending !== "exited" || code !== 0,
