@@ -1,6 +1,7 @@
 import { Database as Sqlite } from "bun:sqlite";
 import { chmodSync } from "node:fs";
 import { join } from "node:path";
+import type { Clock } from "../base/clock.ts";
 import { BUSY_TIMEOUT_MS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
 import { Database, type FaultPoints } from "./database.ts";
@@ -15,8 +16,7 @@ import { boundWal, type Wal, walBytes } from "./wal.ts";
  */
 export interface OpenOptions {
   readonly home: string;
-  /** For the record of migrations. */
-  readonly now: number;
+  readonly clock: Clock;
   readonly log: Log;
   readonly points?: FaultPoints;
   /** How long a lock of another program is waited for. @default {BUSY_TIMEOUT_MS} */
@@ -57,14 +57,14 @@ function connect(options: OpenOptions): { database: Database; wal: Wal } {
     chmodSync(path, 0o600);
     const inheritedBytes = walBytes(path);
     const sqlite = new Sqlite(path, { readwrite: true, create: false });
-    const { log, points } = options;
+    const { log, points, clock } = options;
     database = new Database(sqlite, { log, ...(points === undefined ? {} : { points }) });
     configure(database, path, busyTimeoutMs);
-    const wal = boundWal(database, { path, inheritedBytes, busyTimeoutMs, log });
+    const wal = boundWal(database, { path, inheritedBytes, busyTimeoutMs, clock, log });
     checkWritable(database);
     migrate(database, {
       path,
-      now: options.now,
+      now: clock.now(),
       ...(options.migrations === undefined ? {} : { migrations: options.migrations }),
     });
     checkWhole(database, path);

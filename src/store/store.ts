@@ -44,7 +44,7 @@ export function openStore(options: StoreOptions): Store {
   const { clock, ids, log, home, points, busyTimeoutMs } = options;
   const opened = openDatabase({
     home,
-    now: clock.now(),
+    clock,
     log,
     ...(points === undefined ? {} : { points }),
     ...(busyTimeoutMs === undefined ? {} : { busyTimeoutMs }),
@@ -77,10 +77,10 @@ async function close({ database, wal, lock }: OpenDatabase, clock: Clock): Promi
   if (database.closed) return;
   database.flush();
   // The last connection that closes brings the whole log in; a large one is better awaited than done twice.
-  if (wal.busy) await Promise.race([wal.settled(), sleep(clock, CLOSE_WAIT_MS)]);
+  if (wal.inherited) await Promise.race([wal.settle(), sleep(clock, CLOSE_WAIT_MS)]);
   if (database.closed) return;
   try {
-    if (wal.busy) database.abandon();
+    if (wal.inherited) database.abandon();
     else database.close();
   } finally {
     lock.release();

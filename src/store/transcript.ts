@@ -52,28 +52,27 @@ const INSERT_DISPLAY = `
 const INSERT_MARKER = `
   INSERT INTO continuation_markers (session_id, row_id, operation_id, turn_id, client_id, created_at)
   VALUES (?1, ?2, ?3, ?4, ?5, ?6)`;
-/** Rows and markers of a range, merged by their shared number; each half stops at the limit by itself. */
-const RANGE = (order: "ASC" | "DESC"): string => `
-  SELECT * FROM (
-    SELECT r.row_id AS rowId, r.role AS role, r.turn_id AS turnId, r.message_id AS messageId, r.live_id AS liveId,
-      r.text AS text, r.tool_call_id AS toolCallId, r.tool_name AS toolName, r.tool_status AS toolStatus,
-      r.payload AS payload, r.created_at AS createdAt, d.operation_id AS operationId, d.source AS source,
-      d.display_text AS displayText, d.client_id AS clientId, d.images AS images
-    FROM transcript_rows AS r
-    LEFT JOIN input_display AS d ON d.session_id = r.session_id AND d.row_id = r.row_id
-    WHERE r.session_id = ?1 AND r.row_id > ?2 AND r.row_id < ?3
-    ORDER BY r.row_id ${order} LIMIT ?4
-  )
-  UNION ALL
-  SELECT * FROM (
-    SELECT row_id, 'continuation', turn_id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, created_at, operation_id, NULL,
-      NULL, client_id, NULL
-    FROM continuation_markers
-    WHERE session_id = ?1 AND row_id > ?2 AND row_id < ?3
-    ORDER BY row_id ${order} LIMIT ?4
-  )
-  ORDER BY 1 ${order} LIMIT ?4`;
-const RANGES = { ascending: RANGE("ASC"), descending: RANGE("DESC") } as const;
+/** Both use their index in its own order; one statement for both would sort each row again. */
+const ROWS = (order: "ASC" | "DESC"): string => `
+  SELECT r.row_id AS rowId, r.role AS role, r.turn_id AS turnId, r.message_id AS messageId, r.live_id AS liveId,
+    r.text AS text, r.tool_call_id AS toolCallId, r.tool_name AS toolName, r.tool_status AS toolStatus,
+    r.payload AS payload, r.created_at AS createdAt, d.operation_id AS operationId, d.source AS source,
+    d.display_text AS displayText, d.client_id AS clientId, d.images AS images
+  FROM transcript_rows AS r
+  LEFT JOIN input_display AS d ON d.session_id = r.session_id AND d.row_id = r.row_id
+  WHERE r.session_id = ?1 AND r.row_id > ?2 AND r.row_id < ?3
+  ORDER BY r.row_id ${order} LIMIT ?4`;
+const MARKERS = (order: "ASC" | "DESC"): string => `
+  SELECT row_id AS rowId, 'continuation' AS role, turn_id AS turnId, NULL AS messageId, NULL AS liveId, NULL AS text,
+    NULL AS toolCallId, NULL AS toolName, NULL AS toolStatus, NULL AS payload, created_at AS createdAt,
+    operation_id AS operationId, NULL AS source, NULL AS displayText, client_id AS clientId, NULL AS images
+  FROM continuation_markers
+  WHERE session_id = ?1 AND row_id > ?2 AND row_id < ?3
+  ORDER BY row_id ${order} LIMIT ?4`;
+const RANGES = {
+  ascending: [ROWS("ASC"), MARKERS("ASC")],
+  descending: [ROWS("DESC"), MARKERS("DESC")],
+} as const;
 const OPEN_CALLS = `
   SELECT c.tool_call_id AS toolCallId, c.tool_name AS toolName
   FROM transcript_rows AS c
@@ -147,10 +146,13 @@ export class Transcript {
 
   /** In the order that the range asks for. */
   read(sessionId: string, range: RowRange): StoredRow[] {
-    return this.#database
-      .query<RowColumns>(RANGES[range.order])
-      .all(sessionId, range.after, range.before, range.limit)
-      .map((row) => this.#fromColumns(sessionId, row));
+    const [rows, markers] = RANGES[range.order].map((sql) =>
+      this.#database
+        .query<RowColumns>(sql)
+        .all(sessionId, range.after, range.before, range.limit)
+        .map((row) => this.#fromColumns(sessionId, row)),
+    );
+    return merge(rows ?? [], markers ?? [], range);
   }
 
   /** Calls of the turn that have no result yet. */
@@ -218,6 +220,14 @@ export class Transcript {
     const display = { operationId, source, displayText, clientId, images: shown };
     return { ...common, display, operationId: null, clientId: null };
   }
+}
+
+/** Two runs in the range's order as one; each was read up to the limit, so the first of both are the first of all. */
+function merge(rows: StoredRow[], markers: StoredRow[], range: RowRange): StoredRow[] {
+  if (markers.length === 0) return rows;
+  const sign = range.order === "ascending" ? 1 : -1;
+  const merged = [...rows, ...markers].sort((a, b) => sign * (a.rowId - b.rowId));
+  return range.limit < 0 ? merged : merged.slice(0, range.limit);
 }
 
 /** The fields that a new row brings along, well-formed. */

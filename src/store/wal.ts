@@ -1,4 +1,5 @@
 import { statSync } from "node:fs";
+import type { Clock } from "../base/clock.ts";
 import { MIB } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
 import type { Database } from "./database.ts";
@@ -14,6 +15,9 @@ const CHECKPOINT_PAGES = 1000;
 const WAL_BYTES_MAX = 8 * MIB;
 /** A log up to this is checkpointed by the first commit, within about a tenth of a second. */
 const INHERITED_BYTES_MAX = 16 * MIB;
+
+/** The start of the daemon shall not compete with a checkpoint for the disk. */
+const CHECKPOINT_DELAY_MS = 1000;
 
 /**
  * Plain text in JavaScript, so that it needs no file of its own in a compiled executable. The second pass takes what
@@ -37,10 +41,10 @@ self.onmessage = ({ data }) => {
 `;
 
 export interface Wal {
-  /** Whether an inherited log is being brought in. */
-  readonly busy: boolean;
-  /** Resolves when no inherited log is left. */
-  settled(): Promise<void>;
+  /** Whether a large inherited log is still to be brought in. */
+  readonly inherited: boolean;
+  /** Brings an inherited log in now, if that has not begun; resolves when none is left. */
+  settle(): Promise<void>;
 }
 
 /** The size of the log beside the database, 0 where there is none. */
@@ -51,30 +55,36 @@ export function walBytes(path: string): number {
 /** Bounds the log from here on; to be called before the first write. */
 export function boundWal(
   database: Database,
-  options: { path: string; inheritedBytes: number; busyTimeoutMs: number; log: Log },
+  options: { path: string; inheritedBytes: number; busyTimeoutMs: number; clock: Clock; log: Log },
 ): Wal {
+  const { path, inheritedBytes, busyTimeoutMs, clock, log } = options;
   const bound = (): void => {
     database.execute(`PRAGMA journal_size_limit = ${WAL_BYTES_MAX}`);
     database.execute(`PRAGMA wal_autocheckpoint = ${CHECKPOINT_PAGES}`);
   };
-  if (options.inheritedBytes <= INHERITED_BYTES_MAX) {
+  if (inheritedBytes <= INHERITED_BYTES_MAX) {
     bound();
-    return { busy: false, settled: () => Promise.resolve() };
+    return { inherited: false, settle: () => Promise.resolve() };
   }
   database.execute("PRAGMA wal_autocheckpoint = 0");
-  options.log.info("Bringing in a large write-ahead log", { bytes: options.inheritedBytes });
-  let busy = true;
-  const done = checkpointAside(options.path, options.busyTimeoutMs).then((failure) => {
-    busy = false;
-    if (failure !== null) options.log.error("The checkpoint aside failed", { error: failure });
+  log.info("A large write-ahead log is brought in aside", { bytes: inheritedBytes });
+  let inherited = true;
+  let running: Promise<void> | null = null;
+  const run = async (): Promise<void> => {
+    timer.cancel();
+    const failure = await checkpointAside(path, busyTimeoutMs);
+    inherited = false;
+    if (failure !== null) log.error("The checkpoint aside failed", { error: failure });
     // Also after a failure: the log must not grow for ever, so the next commit takes its turn.
     if (!database.closed) bound();
-  });
+  };
+  const settle = (): Promise<void> => (running ??= run());
+  const timer = clock.timer(CHECKPOINT_DELAY_MS, () => void settle());
   return {
-    get busy() {
-      return busy;
+    get inherited() {
+      return inherited;
     },
-    settled: () => done,
+    settle,
   };
 }
 

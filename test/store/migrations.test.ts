@@ -7,6 +7,7 @@ import { sha256Hex } from "../../src/store/fingerprint.ts";
 import { type Migration, MIGRATIONS } from "../../src/store/migrations.ts";
 import { openDatabase } from "../../src/store/open.ts";
 import { StoreOpenError } from "../../src/store/store_open_error.ts";
+import { FakeClock } from "../support/fake_clock.ts";
 import { tempDir } from "../support/temp_dir.ts";
 
 /*
@@ -23,7 +24,7 @@ const TWO: Migration = {
 function open(home: string, migrations: readonly Migration[], points?: { reached(): void }): void {
   const opened = openDatabase({
     home,
-    now: 7,
+    clock: new FakeClock(7),
     log: silentLog,
     migrations,
     ...(points === undefined ? {} : { points }),

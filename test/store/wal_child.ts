@@ -1,5 +1,6 @@
 import { Database } from "bun:sqlite";
 import { join } from "node:path";
+import { systemClock } from "../../src/base/clock.ts";
 import { MIB } from "../../src/base/limits.ts";
 import { silentLog } from "../../src/base/log.ts";
 import { openDatabase } from "../../src/store/open.ts";
@@ -8,7 +9,7 @@ import { openDatabase } from "../../src/store/open.ts";
  * Leaves a log of the given size in a home, as a daemon whose checkpoints never came through would, and kills itself.
  */
 const [, , home = "", mib = "0"] = process.argv;
-const { database, lock } = openDatabase({ home, now: 1, log: silentLog });
+const { database, lock } = openDatabase({ home, clock: systemClock, log: silentLog });
 database.execute("CREATE TABLE probe (n INTEGER PRIMARY KEY, bytes BLOB) STRICT");
 database.close();
 lock.release();
