@@ -22,8 +22,8 @@ function isRunning(pid: number): boolean {
 async function pidsIn(path: string, count: number): Promise<number[]> {
   return until("the processes to start", () => {
     try {
-      const pids = readFileSync(path, "utf8").trim().split("\n").map(Number);
-      return pids.length >= count ? pids : null;
+      const pids = readFileSync(path, "utf8").match(/\d+(?=\n)/g) ?? [];
+      return pids.length >= count ? pids.map(Number) : null;
     } catch {
       return null;
     }
