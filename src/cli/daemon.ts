@@ -6,6 +6,7 @@ import { EnvironmentError, readEnvironment } from "../base/environment.ts";
 import { SHUTDOWN_MS_MAX } from "../base/limits.ts";
 import { type LogFile, createLog } from "../base/log.ts";
 import { type Daemon, startDaemon } from "../http/daemon.ts";
+import { DaemonFileError } from "../http/daemon_file.ts";
 import { ListenError } from "../http/listener.ts";
 import { prepareHome } from "../store/home.ts";
 import { StoreOpenError } from "../store/store_open_error.ts";
@@ -23,12 +24,17 @@ export interface DaemonFlags {
   readonly port: number | null;
 }
 
+/** The longest a timer can be set to. */
+const FOR_EVER_MS = 2 ** 31 - 1;
+
 const SIGNALS = ["SIGTERM", "SIGINT", "SIGHUP"] as const;
 
 /** Runs the daemon until it is told to stop. */
 export async function runDaemon(flags: DaemonFlags): Promise<ExitCode> {
   // Whatever is made in the home is this user's alone.
   process.umask(0o077);
+  // The daemon's own timers keep no process alive, and before it listens and after it does nothing else would.
+  const held = waitingClock.timer(FOR_EVER_MS, () => {});
   let log: LogFile | null = null;
   try {
     const environment = readEnvironment(process.env, homedir());
@@ -55,6 +61,7 @@ export async function runDaemon(flags: DaemonFlags): Promise<ExitCode> {
     process.stderr.write(`albedo: ${reasonOf(error)}\n`);
     return EXIT.failed;
   } finally {
+    held.cancel();
     log?.close();
   }
 }
@@ -102,7 +109,8 @@ function reasonOf(error: unknown): string {
     error instanceof StoreOpenError ||
     error instanceof ConfigError ||
     error instanceof EnvironmentError ||
-    error instanceof ListenError;
+    error instanceof ListenError ||
+    error instanceof DaemonFileError;
   if (isExpected) return error.message;
   return `The daemon could not start: ${error instanceof Error ? (error.stack ?? error.name) : String(error)}`;
 }

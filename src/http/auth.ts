@@ -1,4 +1,4 @@
-import { timingSafeEqual } from "node:crypto";
+import { equalInConstantTime } from "../base/constant_time.ts";
 import { Problem } from "../wire/problem.ts";
 
 /**
@@ -28,5 +28,5 @@ export function createTokenCheck(token: string): (path: string, headers: Headers
 function isToken(header: string, expected: Buffer): boolean {
   if (!SCHEME_REGEXP.test(header)) return false;
   const given = Buffer.from(header.replace(SCHEME_REGEXP, ""), "utf8");
-  return given.length === expected.length && timingSafeEqual(given, expected);
+  return equalInConstantTime(given, expected);
 }

@@ -10,7 +10,7 @@ import { type Clock, sleep } from "../base/clock.ts";
 import { ConfigFile } from "../base/config.ts";
 import type { Variables } from "../base/environment.ts";
 import { type Ids, type RandomSource, createIds, systemRandom } from "../base/ids.ts";
-import { IDLE_SECONDS_DEFAULT, SHUTDOWN_MS_MAX, UNLOAD_SECONDS_DEFAULT } from "../base/limits.ts";
+import { IDLE_SECONDS_DEFAULT, UNLOAD_SECONDS_DEFAULT } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
 import { Sessions } from "../session/sessions.ts";
 import type { FaultPoints } from "../store/database.ts";
@@ -62,16 +62,18 @@ export interface Daemon {
   readonly instanceId: string;
   readonly store: Store;
   readonly sessions: Sessions;
-  /** Resolves when the daemon has stopped, whoever asked for it. */
+  /** Resolves when a stop has begun, whoever asked for it. */
+  readonly stopping: Promise<void>;
+  /** Resolves when the daemon has stopped. */
   readonly stopped: Promise<void>;
   /** Stops in order; the same promise however often it is asked. Never rejects. */
   stop(): Promise<void>;
 }
 
-/** What steps of a stop may take; the rest of `SHUTDOWN_MS_MAX` is the store's. */
+/** What steps of a stop may take; together less than `SHUTDOWN_MS_MAX`. */
 const STOP_SESSIONS_MS = 2_500;
-const STOP_TOOLS_MS = 500;
-const STOP_DRAIN_MS = 500;
+const STOP_STEP_MS = 250;
+const STOP_STORE_MS = 1_250;
 
 const TOKEN_BYTES = 32;
 const HOST = "127.0.0.1";
@@ -106,6 +108,7 @@ class RunningDaemon implements Daemon {
   readonly token: string;
   readonly store: Store;
   readonly sessions: Sessions;
+  readonly stopping: Promise<void>;
   readonly stopped: Promise<void>;
   readonly #options: DaemonOptions;
   readonly #config: ConfigFile;
@@ -114,9 +117,10 @@ class RunningDaemon implements Daemon {
   readonly #processes: ProcessGroups;
   readonly #sweep: Sweep;
   readonly #startedAt: number;
-  readonly #resolveStopped: () => void;
+  readonly #begun = Promise.withResolvers<void>();
+  readonly #ended = Promise.withResolvers<void>();
   #listener: Listener | null = null;
-  #stopping: Promise<void> | null = null;
+  #isStopping = false;
 
   constructor(options: DaemonOptions, { ids, config, store }: Foundations) {
     const { home, clock, log, env = {}, random = systemRandom } = options;
@@ -151,9 +155,8 @@ class RunningDaemon implements Daemon {
       unloadSeconds,
       collect: giveMemoryBack,
     });
-    const { promise, resolve } = Promise.withResolvers<void>();
-    this.stopped = promise;
-    this.#resolveStopped = resolve;
+    this.stopping = this.#begun.promise;
+    this.stopped = this.#ended.promise;
   }
 
   get url(): string {
@@ -181,8 +184,12 @@ class RunningDaemon implements Daemon {
   }
 
   stop(): Promise<void> {
-    this.#stopping ??= this.#stop().finally(this.#resolveStopped);
-    return this.#stopping;
+    if (!this.#isStopping) {
+      this.#isStopping = true;
+      this.#begun.resolve();
+      void this.#stop().finally(this.#ended.resolve);
+    }
+    return this.stopped;
   }
 
   #createApp(): App {
@@ -212,13 +219,13 @@ class RunningDaemon implements Daemon {
     const { home, log } = this.#options;
     log.info("The daemon stops", { instance_id: this.instanceId });
     await this.#step("sessions", STOP_SESSIONS_MS, () => this.sessions.stop(STOP_SESSIONS_MS));
-    await this.#step("tools", STOP_TOOLS_MS, () => this.#processes.endAll());
-    await this.#step("sweep", STOP_DRAIN_MS, () => this.#sweep.stop());
-    await this.#step("requests", STOP_DRAIN_MS, () => this.#listener?.drain());
-    await this.#step("connections", STOP_DRAIN_MS, () => this.#listener?.close());
-    await this.#step("file", STOP_DRAIN_MS, () => removeDaemonFile(home, this.instanceId));
+    await this.#step("tools", STOP_STEP_MS, () => this.#processes.endAll());
+    await this.#step("sweep", STOP_STEP_MS, () => this.#sweep.stop());
+    await this.#step("requests", STOP_STEP_MS, () => this.#listener?.drain());
+    await this.#step("connections", STOP_STEP_MS, () => this.#listener?.close());
+    await this.#step("file", STOP_STEP_MS, () => removeDaemonFile(home, this.instanceId));
     this.#config.close();
-    await this.#step("store", SHUTDOWN_MS_MAX, () => this.store.close());
+    await this.#step("store", STOP_STORE_MS, () => this.store.close());
     log.info("The daemon has stopped", { instance_id: this.instanceId });
   }
 

@@ -10,15 +10,32 @@ import { type DaemonFile, DaemonFileSchema } from "../wire/server.ts";
 const DAEMON_FILE = "daemon.json";
 const PRIVATE_FILE = 0o600;
 
-/** Puts the file in place whole: a reader sees the old one, none, or this one. */
+/** The file cannot be written; the message says why and what to do. */
+export class DaemonFileError extends Error {
+  override readonly name = "DaemonFileError";
+}
+
+/**
+ * Puts the file in place whole: a reader sees the old one, none, or this one.
+ *
+ * @throws {DaemonFileError}
+ */
 export function writeDaemonFile(home: string, file: DaemonFile): void {
   const path = join(home, DAEMON_FILE);
   const next = `${path}.next`;
-  // One that was left behind may have other rights, which writing would keep.
-  rmSync(next, { force: true });
-  writeFileSync(next, `${JSON.stringify(file, null, 2)}\n`, { mode: PRIVATE_FILE, flag: "wx" });
-  chmodSync(next, PRIVATE_FILE);
-  renameSync(next, path);
+  try {
+    // One that was left behind may have other rights, which writing would keep.
+    rmSync(next, { force: true });
+    writeFileSync(next, `${JSON.stringify(file, null, 2)}\n`, { mode: PRIVATE_FILE, flag: "wx" });
+    chmodSync(next, PRIVATE_FILE);
+    renameSync(next, path);
+  } catch (error) {
+    const { code = "unknown error" } = error as NodeJS.ErrnoException;
+    throw new DaemonFileError(
+      `"${path}" cannot be written (${code}): free some space or make the directory writable, then start again`,
+      { cause: error },
+    );
+  }
 }
 
 /** Takes the file away, unless another instance has put its own there. */

@@ -31,8 +31,9 @@ const LAST_EVENT_ID_REGEXP = /^(?<generation>.{1,1024}):(?<seq>0|[1-9]\d{0,15})$
 export function events({ sessions, clock, log }: EventsDependencies) {
   return new Elysia({ name: "events" }).get(
     "/sessions/:id/events",
-    ({ params, query, request }) => {
+    async ({ params, query, request }) => {
       const { headers, method, signal } = request;
+      await nextTurn();
       if (!admitsEventStream(headers.get("accept"))) throw new Problem("not_acceptable");
       const position = positionOf(headers.get("last-event-id"), query);
       if (method === "HEAD") return headOf(sessions, params.id);
@@ -91,6 +92,14 @@ function positionOf(lastEventId: string | null, query: EventsQuery): StreamPosit
   }
   if (query.after_generation === undefined || query.after_seq === undefined) return null;
   return { generation: query.after_generation, seq: query.after_seq };
+}
+
+/**
+ * Bun reads and answers a connection while it still takes the next one, so that clients which come as fast as they
+ * are answered would keep it from hearing of those that left. This answers after all that came together are taken.
+ */
+function nextTurn(): Promise<void> {
+  return new Promise((resolve) => setImmediate(resolve));
 }
 
 /** The head of a stream, without watching the session or loading it. */

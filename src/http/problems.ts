@@ -23,9 +23,15 @@ export function problems({ log, methodsAt }: ProblemsDependencies) {
   });
 }
 
+/** Nothing was decided, so the same request may be sent again (RFC 9110 §15.6.4). */
+const RETRY_AFTER_SECONDS = "1";
+
 /** The document of a refusal. */
 export function renderProblem(problem: Problem): Response {
-  return text(problem.status, PROBLEM_TYPE, JSON.stringify(problem.body()), problem.headers);
+  return text(problem.status, PROBLEM_TYPE, JSON.stringify(problem.body()), {
+    ...(problem.status === 503 ? { "retry-after": RETRY_AFTER_SECONDS } : {}),
+    ...problem.headers,
+  });
 }
 
 /** What a thrown value is to a client. Anything unexpected is `internal` and says nothing of itself. */

@@ -1,4 +1,4 @@
-import { type ZstdCompress, constants, createZstdCompress } from "node:zlib";
+import type * as Zlib from "node:zlib";
 import type { FrameCoder } from "./sse_writer.ts";
 
 /**
@@ -8,19 +8,32 @@ import type { FrameCoder } from "./sse_writer.ts";
  */
 
 /**
+ * Loaded with the first stream that is coded. The module alone takes about as long to load as Elysia, which a daemon
+ * that starts does not have to wait for.
+ */
+function zlib(): typeof Zlib {
+  loaded ??= process.getBuiltinModule("node:zlib");
+  return loaded;
+}
+let loaded: typeof Zlib | null = null;
+
+/**
  * Chosen by measurement on transcripts of small deltas with resets between them: about 150 KiB and 12 µs a frame, five
  * times fewer bytes on deltas and nearly seven with resets. Level 3 as it comes gives the same ratio for 0.9 MiB, level 1
  * less for 0.2 MiB. The window is what costs: 16 KiB hold a few hundred deltas.
  */
-const PARAMETERS: Readonly<Record<number, number>> = {
-  [constants.ZSTD_c_compressionLevel]: 3,
-  [constants.ZSTD_c_windowLog]: 14,
-  [constants.ZSTD_c_hashLog]: 13,
-  [constants.ZSTD_c_chainLog]: 13,
-  [constants.ZSTD_c_searchLog]: 4,
-  [constants.ZSTD_c_minMatch]: 4,
-  [constants.ZSTD_c_strategy]: constants.ZSTD_btlazy2,
-};
+function parameters(): Record<number, number> {
+  const { constants } = zlib();
+  return {
+    [constants.ZSTD_c_compressionLevel]: 3,
+    [constants.ZSTD_c_windowLog]: 14,
+    [constants.ZSTD_c_hashLog]: 13,
+    [constants.ZSTD_c_chainLog]: 13,
+    [constants.ZSTD_c_searchLog]: 4,
+    [constants.ZSTD_c_minMatch]: 4,
+    [constants.ZSTD_c_strategy]: constants.ZSTD_btlazy2,
+  };
+}
 
 const NOTHING = new Uint8Array();
 
@@ -85,19 +98,22 @@ const STREAM_BUFFER_BYTES = 64;
  * handle is no public interface, so it is used only where it has the expected form.
  */
 class HandleCoder implements FrameCoder {
-  readonly #stream: ZstdCompress;
+  readonly #stream: Zlib.ZstdCompress;
   readonly #handle: ZlibHandle;
   /** After a write: the room left in the output, and the input left over. */
   readonly #state: Uint32Array;
 
-  private constructor(stream: ZstdCompress, handle: ZlibHandle, state: Uint32Array) {
+  private constructor(stream: Zlib.ZstdCompress, handle: ZlibHandle, state: Uint32Array) {
     this.#stream = stream;
     this.#handle = handle;
     this.#state = state;
   }
 
   static tryCreate(): HandleCoder | null {
-    const stream = createZstdCompress({ params: PARAMETERS, chunkSize: STREAM_BUFFER_BYTES });
+    const stream = zlib().createZstdCompress({
+      params: parameters(),
+      chunkSize: STREAM_BUFFER_BYTES,
+    });
     const { _handle: handle, _writeState: state } = stream as unknown as {
       readonly _handle?: Partial<ZlibHandle>;
       readonly _writeState?: unknown;
@@ -110,11 +126,11 @@ class HandleCoder implements FrameCoder {
   }
 
   encode(frame: Uint8Array): Uint8Array {
-    return this.#run(constants.ZSTD_e_flush, frame);
+    return this.#run(zlib().constants.ZSTD_e_flush, frame);
   }
 
   end(): Uint8Array {
-    return this.#run(constants.ZSTD_e_end, NOTHING);
+    return this.#run(zlib().constants.ZSTD_e_end, NOTHING);
   }
 
   close(): void {
@@ -138,7 +154,7 @@ class HandleCoder implements FrameCoder {
 }
 
 class StreamCoder implements FrameCoder {
-  readonly #stream = createZstdCompress({ params: PARAMETERS });
+  readonly #stream = zlib().createZstdCompress({ params: parameters() });
   #parts: Buffer[] = [];
 
   constructor() {
@@ -152,7 +168,7 @@ class StreamCoder implements FrameCoder {
       this.#stream.write(frame, (error) => {
         if (error) reject(error);
       });
-      this.#stream.flush(constants.ZSTD_e_flush, () => resolve(this.#take()));
+      this.#stream.flush(zlib().constants.ZSTD_e_flush, () => resolve(this.#take()));
     });
   }
 
