@@ -34,6 +34,8 @@ interface Payload {
   readonly metadata?: unknown;
 }
 
+const NO_PAYLOAD: Payload = {};
+
 /** Which rows to read: those with `after < row id < before`, the nearest to where the order starts. */
 export interface RowRange {
   readonly after: number;
@@ -209,16 +211,35 @@ export class Transcript {
       );
   }
 
+  /** Field by field: a long transcript is read for each request to a model. */
   #fromColumns(sessionId: string, columns: RowColumns): StoredRow {
-    const { operationId, source, displayText, clientId, images, payload, ...row } = columns;
-    const extra = payload === null ? {} : (fromJson(payload) as Payload);
-    const common = { sessionId, ...row, toolInput: extra.input, metadata: extra.metadata };
-    if (operationId === null || source === null || displayText === null) {
-      return { ...common, display: null, operationId, clientId };
-    }
-    const shown = images === null ? [] : this.#images.ofRow(sessionId, row.rowId);
-    const display = { operationId, source, displayText, clientId, images: shown };
-    return { ...common, display, operationId: null, clientId: null };
+    const extra = columns.payload === null ? NO_PAYLOAD : (fromJson(columns.payload) as Payload);
+    const display = this.#displayOf(sessionId, columns);
+    return {
+      sessionId,
+      rowId: columns.rowId,
+      role: columns.role,
+      turnId: columns.turnId,
+      messageId: columns.messageId,
+      liveId: columns.liveId,
+      text: columns.text,
+      display,
+      operationId: display === null ? columns.operationId : null,
+      clientId: display === null ? columns.clientId : null,
+      toolCallId: columns.toolCallId,
+      toolName: columns.toolName,
+      toolStatus: columns.toolStatus,
+      toolInput: extra.input,
+      metadata: extra.metadata,
+      createdAt: columns.createdAt,
+    };
+  }
+
+  #displayOf(sessionId: string, columns: RowColumns): StoredRow["display"] {
+    const { operationId, source, displayText, clientId, images } = columns;
+    if (operationId === null || source === null || displayText === null) return null;
+    const shown = images === null ? [] : this.#images.ofRow(sessionId, columns.rowId);
+    return { operationId, source, displayText, clientId, images: shown };
   }
 }
 
