@@ -1,4 +1,4 @@
-import { createHmac, timingSafeEqual } from "node:crypto";
+import { equalInConstantTime } from "../base/constant_time.ts";
 import type { RandomSource } from "../base/ids.ts";
 
 /**
@@ -34,7 +34,10 @@ export class SpillTokens {
 
   constructor(instanceId: string, random: RandomSource) {
     random(this.#key);
-    this.#instance = createHmac("sha256", "instance").update(instanceId).digest("hex").slice(0, 12);
+    this.#instance = new Bun.CryptoHasher("sha256", "instance")
+      .update(instanceId)
+      .digest("hex")
+      .slice(0, 12);
   }
 
   issue(capture: SpillCapture): string {
@@ -51,9 +54,7 @@ export class SpillTokens {
     const head = token.slice(0, -(signature.length + 1));
     const given = Buffer.from(signature, "base64url");
     const wanted = this.#sign(sessionId, contentId, head);
-    if (given.length !== wanted.length || !timingSafeEqual(given, wanted)) {
-      return { kind: "forged" };
-    }
+    if (!equalInConstantTime(given, wanted)) return { kind: "forged" };
     return {
       kind: "good",
       cutoff: Number.parseInt(cutoff, 36),
@@ -62,7 +63,7 @@ export class SpillTokens {
   }
 
   #sign(sessionId: string, contentId: string, head: string): Buffer {
-    return createHmac("sha256", this.#key)
+    return new Bun.CryptoHasher("sha256", this.#key)
       .update(`${sessionId}/${contentId}/${head}`)
       .digest()
       .subarray(0, SIGNATURE_BYTES);
