@@ -10,7 +10,6 @@ import { ScriptedModel } from "./scripted_model.ts";
 import { type TempDir, tempDir } from "./temp_dir.ts";
 import { until } from "./until.ts";
 
-/** Ids that go with a clock; a daemon and its tests share the clock, never the ids. */
 const ROOT = join(import.meta.dir, "..", "..");
 
 export interface TestDaemonOptions extends Partial<DaemonOptions> {
@@ -98,10 +97,16 @@ export interface ChildOptions {
   /** An entry instead of the program's own. */
   readonly entry?: string;
   readonly env?: Readonly<Record<string, string>>;
-  readonly flags?: readonly string[];
 }
 
-/** A daemon as a process of its own, from source; it can be killed and started again on the same home. */
+/** The program from source, or the executable that `ALBEDO_TEST_EXECUTABLE` names. */
+function programOf({ entry }: ChildOptions): readonly string[] {
+  const executable = process.env.ALBEDO_TEST_EXECUTABLE;
+  if (entry === undefined && executable !== undefined && executable !== "") return [executable];
+  return [process.execPath, entry ?? join(ROOT, "src", "main.ts")];
+}
+
+/** A daemon as a process of its own; it can be killed and started again on the same home. */
 export class ChildDaemon extends Api implements AsyncDisposable {
   readonly home: string;
   readonly workspace: string;
@@ -151,8 +156,7 @@ export class ChildDaemon extends Api implements AsyncDisposable {
 
   /** Starts the process without waiting for anything. */
   spawn(env: Readonly<Record<string, string>> = {}): Bun.Subprocess<"ignore", "pipe", "pipe"> {
-    const entry = this.#options.entry ?? join(ROOT, "src", "main.ts");
-    const child = Bun.spawn([process.execPath, entry, "daemon", ...(this.#options.flags ?? [])], {
+    const child = Bun.spawn([...programOf(this.#options), "daemon"], {
       cwd: this.workspace,
       env: {
         PATH: process.env.PATH ?? "",
