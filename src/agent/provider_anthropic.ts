@@ -1,9 +1,8 @@
-import type { Fetch } from "./model_listing.ts";
 import { readBlockMetadata } from "./prompt.ts";
 import type { Model, ModelPart, ModelRequest } from "./provider.ts";
 import type { AdapterOptions } from "./provider_openai.ts";
-import { type SdkStream, toSdkCall } from "./sdk_prompt.ts";
-import { streamSdkAnswer } from "./sdk_stream.ts";
+import { type SdkModel, type SdkStream, toSdkCall } from "./sdk_prompt.ts";
+import { sdkFetch, streamSdkAnswer } from "./sdk_stream.ts";
 
 /** Lets the service keep what it has read up to the mark for a few minutes, which makes a turn's steps cheap. */
 const CACHE_MARK = { anthropic: { cacheControl: { type: "ephemeral" } } };
@@ -19,6 +18,7 @@ export function createAnthropicModel(options: AdapterOptions): Model {
 class AnthropicModel implements Model {
   readonly id: string;
   readonly #options: AdapterOptions;
+  #model: Promise<SdkModel> | null = null;
 
   constructor(options: AdapterOptions) {
     this.id = options.id;
@@ -28,29 +28,30 @@ class AnthropicModel implements Model {
   stream(request: ModelRequest): AsyncIterable<ModelPart> {
     const { provider, clock, fetch } = this.#options;
     return streamSdkAnswer(
-      { provider, clock, fetch, open: (given, connection) => this.#open(given, connection) },
+      { provider, clock, fetch, open: (given, signal) => this.#open(given, signal) },
       request,
     );
   }
 
-  async #open(
-    request: ModelRequest,
-    connection: { readonly fetch: Fetch; readonly signal: AbortSignal },
-  ): Promise<SdkStream> {
-    const { createAnthropic } = await import("@ai-sdk/anthropic");
-    const { provider, name } = this.#options;
-    const model = createAnthropic({
-      baseURL: provider.baseUrl,
-      // A local server may need none, but the SDK would look for one in the environment.
-      apiKey: provider.key?.value ?? "none",
-      fetch: connection.fetch as typeof fetch,
-    }).languageModel(name);
+  async #open(request: ModelRequest, signal: AbortSignal): Promise<SdkStream> {
+    const model = await (this.#model ??= this.#load());
     const { stream } = await model.doStream({
       ...toSdkCall(request, { thinking: "all", cacheMark: CACHE_MARK }),
       reasoning: thinkingOf(request),
-      abortSignal: connection.signal,
+      abortSignal: signal,
     });
     return stream;
+  }
+
+  async #load(): Promise<SdkModel> {
+    const { createAnthropic } = await import("@ai-sdk/anthropic");
+    const { provider, name } = this.#options;
+    return createAnthropic({
+      baseURL: provider.baseUrl,
+      // A local server may need none, but the SDK would look for one in the environment.
+      apiKey: provider.key?.value ?? "none",
+      fetch: sdkFetch as typeof fetch,
+    }).languageModel(name);
   }
 }
 

@@ -2,8 +2,8 @@ import type { Clock } from "../base/clock.ts";
 import type { Fetch } from "./model_listing.ts";
 import type { Provider } from "./model_providers.ts";
 import type { Model, ModelPart, ModelRequest } from "./provider.ts";
-import { type SdkCall, type SdkStream, toSdkCall } from "./sdk_prompt.ts";
-import { streamSdkAnswer } from "./sdk_stream.ts";
+import { type SdkCall, type SdkModel, type SdkStream, toSdkCall } from "./sdk_prompt.ts";
+import { sdkFetch, streamSdkAnswer } from "./sdk_stream.ts";
 
 /** What an adapter needs to know of a model. */
 export interface AdapterOptions {
@@ -29,6 +29,7 @@ class OpenAiModel implements Model {
   readonly #options: AdapterOptions;
   /** Models that do not think refuse to be told how much; found out at the first refusal. */
   #takesEffort = true;
+  #model: Promise<SdkModel> | null = null;
 
   constructor(options: AdapterOptions) {
     this.id = options.id;
@@ -38,29 +39,16 @@ class OpenAiModel implements Model {
   stream(request: ModelRequest): AsyncIterable<ModelPart> {
     const { provider, clock, fetch } = this.#options;
     return streamSdkAnswer(
-      { provider, clock, fetch, open: (given, connection) => this.#open(given, connection) },
+      { provider, clock, fetch, open: (given, signal) => this.#open(given, signal) },
       request,
     );
   }
 
-  async #open(
-    request: ModelRequest,
-    connection: { readonly fetch: Fetch; readonly signal: AbortSignal },
-  ): Promise<SdkStream> {
-    const { createOpenAICompatible } = await import("@ai-sdk/openai-compatible");
-    const { provider, name } = this.#options;
-    const key = provider.key?.value ?? null;
-    const model = createOpenAICompatible({
-      name: provider.name,
-      baseURL: provider.baseUrl,
-      ...(key === null ? {} : { apiKey: key }),
-      includeUsage: true,
-      fetch: connection.fetch as typeof fetch,
-      transformRequestBody: (body) => adaptBody(body, provider),
-    }).chatModel(name);
+  async #open(request: ModelRequest, signal: AbortSignal): Promise<SdkStream> {
+    const model = await (this.#model ??= this.#load());
     const call: SdkCall = {
       ...toSdkCall(request, { thinking: "current_turn", cacheMark: null }),
-      abortSignal: connection.signal,
+      abortSignal: signal,
     };
     if (request.thinking === "off" || !this.#takesEffort)
       return (await model.doStream(call)).stream;
@@ -71,6 +59,20 @@ class OpenAiModel implements Model {
       this.#takesEffort = false;
       return (await model.doStream(call)).stream;
     }
+  }
+
+  async #load(): Promise<SdkModel> {
+    const { createOpenAICompatible } = await import("@ai-sdk/openai-compatible");
+    const { provider, name } = this.#options;
+    const key = provider.key?.value ?? null;
+    return createOpenAICompatible({
+      name: provider.name,
+      baseURL: provider.baseUrl,
+      ...(key === null ? {} : { apiKey: key }),
+      includeUsage: true,
+      fetch: sdkFetch as typeof fetch,
+      transformRequestBody: (body) => adaptBody(body, provider),
+    }).chatModel(name);
   }
 }
 

@@ -1,3 +1,4 @@
+import { assert } from "../base/assert.ts";
 import type { Clock, Timer } from "../base/clock.ts";
 import { KIB } from "../base/limits.ts";
 import type { Fetch } from "./model_listing.ts";
@@ -17,11 +18,8 @@ export interface SdkSource {
   readonly provider: Provider;
   readonly clock: Clock;
   readonly fetch: Fetch;
-  /** Sends the request; resolves when the answer has begun. */
-  open(
-    request: ModelRequest,
-    connection: { readonly fetch: Fetch; readonly signal: AbortSignal },
-  ): Promise<SdkStream>;
+  /** Sends the request through `sdkFetch` under this signal; resolves when the answer has begun. */
+  open(request: ModelRequest, signal: AbortSignal): Promise<SdkStream>;
 }
 
 /** A stream that brings no byte for this long is broken: services send something every few seconds. */
@@ -40,7 +38,7 @@ export async function* streamSdkAnswer(
   request.signal.throwIfAborted();
   const connection = new Connection(source.clock, source.fetch, request.signal);
   try {
-    const stream = await source.open(request, connection);
+    const stream = await source.open(request, connection.signal);
     yield { type: "started" };
     const reader = stream.getReader();
     connection.onAbort(() => void reader.cancel().catch(() => {}));
@@ -69,6 +67,19 @@ function contextOf({ provider, clock }: SdkSource): Parameters<typeof toProvider
   return { provider: provider.name, secret: provider.key?.value ?? null, now: clock.now() };
 }
 
+/** Who sends the request of an answer, by the answer's signal: all that the SDK hands on of a call. */
+const senders = new WeakMap<AbortSignal, Fetch>();
+
+/**
+ * What an SDK's model calls in place of the global `fetch`. It is one for all, so that a model can be kept: making
+ * one builds its schemas anew, which costs a millisecond there and another at the first chunks.
+ */
+export const sdkFetch: Fetch = (input, init) => {
+  const send = init?.signal instanceof AbortSignal ? senders.get(init.signal) : undefined;
+  assert(send !== undefined, "A request of no answer");
+  return send(input, init);
+};
+
 /** The one request of an answer, watched for silence. */
 class Connection {
   readonly signal: AbortSignal;
@@ -87,14 +98,14 @@ class Connection {
     this.#send = send;
     this.#outer = outer;
     this.signal = this.#abort.signal;
+    senders.set(this.signal, this.#fetch);
     this.#onOuterAbort = () => this.#abort.abort(outer.reason);
     outer.addEventListener("abort", this.#onOuterAbort, { once: true });
     this.#heardAt = clock.monotonic();
     this.#timer = this.#watch(FIRST_BYTE_MS_MAX);
   }
 
-  /** What the SDK calls in place of the global one. */
-  readonly fetch: Fetch = async (input, init) => {
+  readonly #fetch: Fetch = async (input, init) => {
     const response = await this.#send(input, {
       ...init,
       // Bun's own bound would end a stream that is quiet for five minutes, with an error of its own.
