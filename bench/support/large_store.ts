@@ -45,7 +45,7 @@ function copyInto(cache: string, home: string): void {
 
 /** An empty database with the schema of this commit. */
 export function createEmpty(home: string): string {
-  const { database, lock } = openDatabase({ home, now: systemClock.now(), log: silentLog });
+  const { database, lock } = openDatabase({ home, clock: systemClock, log: silentLog });
   database.close();
   lock.release();
   return join(home, "albedo.db");
