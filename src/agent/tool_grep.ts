@@ -196,6 +196,7 @@ class Search {
     const shown =
       `${this.#prefix}${request.files[report.file]}:${report.line}:${cleanText(report.text)}`.toWellFormed();
     this.#lines.push(shown);
+    this.#context.progress(shown);
     this.#bytes += Buffer.byteLength(shown) + 1;
   }
 }

@@ -152,5 +152,12 @@ function sequenceLength(first: number): number {
 /** A line that is not longer than a person would read. */
 export function cutLine(line: string, charsMax: number): string {
   if (line.length <= charsMax) return line;
-  return `${line.slice(0, charsMax).toWellFormed()}… [${line.length - charsMax} characters left out]`;
+  const shown = cutText(line, charsMax);
+  return `${shown}… [${line.length - shown.length} characters left out]`;
+}
+
+/** The first `charsMax` characters, one less where that would split a pair. */
+export function cutText(text: string, charsMax: number): string {
+  const last = text.charCodeAt(charsMax - 1);
+  return text.slice(0, last >= 0xd800 && last <= 0xdbff ? charsMax - 1 : charsMax);
 }

@@ -3,7 +3,7 @@ import * as v from "valibot";
 import { KIB, MIB } from "../base/limits.ts";
 import type { Tool, ToolContext } from "./tool.ts";
 import { defineTool, PathSchema, resolvePath, ToolFailure } from "./tool_definition.ts";
-import { cleanText, cutLine, TOOL_OUTPUT_BYTES_MAX } from "./tool_output.ts";
+import { cleanText, cutLine, cutText, TOOL_OUTPUT_BYTES_MAX } from "./tool_output.ts";
 
 /**
  * Owns the `read` tool: lines of a text file with their numbers, or the entries of a directory, bounded. A file is
@@ -89,7 +89,7 @@ async function showLines(
   for await (const line of readLines(file, context.signal)) {
     count += 1;
     if (count < offset) continue;
-    const text = `${String(count).padStart(6)}\t${cutLine(cleanText(line), LINE_CHARS_MAX)}`;
+    const text = `${String(count).padStart(6)}\t${line}`;
     bytes += Buffer.byteLength(text) + 1;
     if (shown.length >= limit || (bytes > SHOWN_BYTES_MAX && shown.length > 0)) {
       shown.push(`[more lines follow; go on with offset ${count}]`);
@@ -103,7 +103,7 @@ async function showLines(
 }
 
 /**
- * The lines of a text file without their ends. What is past the part of a line that can be shown is left out.
+ * The lines of a text file, as they are shown.
  *
  * @throws {ToolFailure} when the file holds what no text does
  */
@@ -144,11 +144,10 @@ async function* readLines(file: FileHandle, signal: AbortSignal): AsyncGenerator
   if (heldBytes > 0) yield take();
 }
 
+/** A line as it is shown; `held` is its beginning, or all of it. */
 function lineText(held: Uint8Array, lineBytes: number): string {
-  const text = new TextDecoder().decode(held);
-  // The bytes that were not held are said in the same way as characters that are not shown.
-  if (lineBytes > held.length) {
-    return `${text.slice(0, LINE_CHARS_MAX)}… [a line of ${lineBytes} bytes]`;
-  }
-  return text.endsWith("\r") ? text.slice(0, -1) : text;
+  const text = cleanText(new TextDecoder().decode(held));
+  if (lineBytes > held.length)
+    return `${cutText(text, LINE_CHARS_MAX)}… [a line of ${lineBytes} bytes]`;
+  return cutLine(text.endsWith("\r") ? text.slice(0, -1) : text, LINE_CHARS_MAX);
 }

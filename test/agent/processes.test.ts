@@ -1,4 +1,4 @@
-import { describe, expect, test } from "bun:test";
+import { describe, expect, setDefaultTimeout, test } from "bun:test";
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { readBootId, readStat } from "../../src/agent/process_table.ts";
@@ -26,6 +26,9 @@ for (const command of commands) {
 }
 setInterval(() => {}, 1000);
 `;
+
+// Real processes take their time on a machine that has other work.
+setDefaultTimeout(60_000);
 
 function groupsOf(home: string): ProcessGroups {
   return new ProcessGroups({ home, clock: systemClock, log: silentLog });

@@ -1,4 +1,4 @@
-import { describe, expect, test } from "bun:test";
+import { describe, expect, setDefaultTimeout, test } from "bun:test";
 import { readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { FakeClock, settle } from "../support/fake_clock.ts";
@@ -8,6 +8,9 @@ import { ToolBench } from "./tool_context.ts";
 // Goal: a command is bounded in time and output, and is ended with all it started (issue: "each bounded in time and
 // output, each killed with its process group on interrupt"). Method: real commands; a process is gone when the
 // machine says so.
+
+// Real processes take their time on a machine that has other work.
+setDefaultTimeout(60_000);
 
 function isRunning(pid: number): boolean {
   try {
