@@ -10,7 +10,7 @@ import type { Fault } from "../support/hostile_proxy.ts";
 import { lastUserText, ScriptedModel } from "../support/scripted_model.ts";
 import type { Exchange } from "../support/scripted_model.ts";
 import { until } from "../support/until.ts";
-import { hurriedClock } from "./hurried_clock.ts";
+import { hurriedClock, impatientClock } from "./hurried_clock.ts";
 
 /**
  * Goal: the client and the daemon mean the same contract. Method: a whole daemon in this process, over real sockets:
@@ -349,7 +349,7 @@ describe("a real daemon's stream", () => {
           const client = createClient({
             url: proxy.url,
             token: daemon.token,
-            clock: hurriedClock(200),
+            clock: impatientClock,
             fetch: (url, init) => {
               const headers = { ...(init.headers as object), "accept-encoding": accept };
               return lonelyFetch(url, { ...init, headers });
@@ -366,7 +366,6 @@ describe("a real daemon's stream", () => {
                 expect(chunk.text).toBe(event.row.text ?? "");
               transcript.apply(event);
             },
-            silenceMs: Infinity,
           });
           const direct = clientOf(daemon);
           for (const each of sayings) {
@@ -445,7 +444,7 @@ describe("a real daemon's stream", () => {
     const sessionId = await daemon.session();
     const client = createClient({
       endpoint: () => ({ url: daemon.url, token: daemon.token }),
-      clock: hurriedClock(100),
+      clock: impatientClock,
     });
     const transcript = new Transcript();
     const states: string[] = [];
@@ -453,7 +452,6 @@ describe("a real daemon's stream", () => {
       onReset: (reset) => transcript.apply(reset),
       onEvent: (event) => transcript.apply(event),
       onState: ({ kind }) => void states.push(kind),
-      silenceMs: Infinity,
     });
     await until("the first reset", () => transcript.phase !== null);
     const before = subscription.position?.generation;

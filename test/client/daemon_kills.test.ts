@@ -4,7 +4,7 @@ import type { Client, OperationHandle } from "../../src/client/client.ts";
 import { ChildDaemon } from "../support/daemon.ts";
 import { HostileProxy } from "../support/hostile_proxy.ts";
 import { until } from "../support/until.ts";
-import { hurriedClock } from "./hurried_clock.ts";
+import { impatientClock } from "./hurried_clock.ts";
 
 /**
  * Goal: "daemon killed between" (issue "The client library", 2): a SIGKILL at either side of the decision neither
@@ -48,7 +48,7 @@ async function sendThroughKill(
   });
   if (moment === "answer") proxy.plan.push({ kind: "lose_response" });
   const client = createClient({
-    clock: hurriedClock(10),
+    clock: impatientClock,
     endpoint: async () => {
       await successor;
       return { url: proxy.url, token: daemon.token };
@@ -94,7 +94,7 @@ describe("a daemon that is killed in the middle of an exchange", () => {
     await using daemon = await ChildDaemon.start();
     let successor = Promise.resolve();
     const client = createClient({
-      clock: hurriedClock(10),
+      clock: impatientClock,
       endpoint: async () => {
         await successor;
         return { url: daemon.url, token: daemon.token };
@@ -115,7 +115,6 @@ describe("a daemon that is killed in the middle of an exchange", () => {
         if (event.kind === "assistant") answers.push(event.row.text ?? "");
       },
       onState: ({ kind }) => void states.push(kind),
-      silenceMs: Infinity,
     });
     await until("a live stream", () => states.includes("live"));
     await client.sendMessage(sessionId, { text: "!slow 40\n!repeat 5 going on " });

@@ -8,7 +8,7 @@ import { HostileProxy, rawAnswer } from "../support/hostile_proxy.ts";
 import type { Fault } from "../support/hostile_proxy.ts";
 import { FAKE_TOKEN, FakeDaemon } from "./fake_daemon.ts";
 import type { Breakdown } from "./fake_daemon.ts";
-import { hurriedClock } from "./hurried_clock.ts";
+import { hurriedClock, impatientClock } from "./hurried_clock.ts";
 
 /**
  * Goal: whatever the network and the daemon do, "the action happens once or is reported uncertain, never twice".
@@ -142,8 +142,8 @@ test("an action happens once or is uncertain, never twice, whatever the network 
       });
       proxy.plan.push(...faults);
 
-      const options = { url: proxy.url, token: FAKE_TOKEN, clock, fetch: lonelyFetch };
-      const handle = prepare(createClient(options), what, text);
+      const options = { url: proxy.url, token: FAKE_TOKEN, fetch: lonelyFetch };
+      const handle = prepare(createClient({ ...options, clock }), what, text);
       const stored = JSON.stringify(handle);
       const outcome = await outcomeOf(handle);
       const posted = proxy.requests.filter((line) => !line.startsWith("GET ")).length;
@@ -180,8 +180,12 @@ test("an acknowledgement that is cut at any byte is an acknowledgement in the en
   await using daemon = new FakeDaemon();
   daemon.start();
   await using proxy = await HostileProxy.start({ target: () => daemon.port });
-  const options = { url: proxy.url, token: FAKE_TOKEN, clock, fetch: lonelyFetch };
-  const client = createClient(options);
+  const client = createClient({
+    url: proxy.url,
+    token: FAKE_TOKEN,
+    clock: impatientClock,
+    fetch: lonelyFetch,
+  });
   const answerBytes = await wholeAnswerBytes(daemon);
   let actions = 0;
   for (let bytes = 0; bytes < answerBytes; bytes += 1) {

@@ -2,7 +2,7 @@ import { describe, expect, setDefaultTimeout, test } from "bun:test";
 import fc from "fast-check";
 import { createClient, Transcript } from "../../src/client/client.ts";
 import type { Client } from "../../src/client/client.ts";
-import { hurriedClock } from "./hurried_clock.ts";
+import { impatientClock } from "./hurried_clock.ts";
 import { StreamServer } from "./stream_server.ts";
 import type { ConnectionPlan, StreamServerOptions } from "./stream_server.ts";
 import { ModelSession } from "./model_session.ts";
@@ -17,9 +17,6 @@ import { SESSION } from "./stream_script.ts";
 
 // Real sockets on a machine that may be busy.
 setDefaultTimeout(60_000);
-
-/** 500 ms are half a millisecond. */
-const clock = hurriedClock(1000);
 
 /** Attaches, compares after every batch, and ends when all that happened was seen. */
 async function watch(client: Client, server: StreamServer, session: ModelSession): Promise<void> {
@@ -79,7 +76,7 @@ async function completeHistory(client: Client, transcript: Transcript): Promise<
 }
 
 function clientOf(server: StreamServer): Client {
-  return createClient({ url: server.url, token: "t", clock });
+  return createClient({ url: server.url, token: "t", clock: impatientClock });
 }
 
 const SHORT: Command[] = [
