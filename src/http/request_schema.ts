@@ -51,18 +51,38 @@ function wrap<S extends v.GenericSchema>(
       version: 1,
       vendor: "valibot",
       validate(value) {
-        // A strict object takes an empty array for an object without fields.
-        const result = Array.isArray(value)
-          ? v.safeParse(v.never(), value)
-          : v.safeParse(schema, value, { abortEarly: !isSmall(value) });
-        if (result.success) return { value: result.output };
-        const fields = result.issues.slice(0, FIELDS_MAX).map((issue): ProblemField => {
-          return { pointer: locate(issue), detail: describe(issue) };
+        const result = v.safeParse(schema, value, { abortEarly: !isSmall(value) });
+        if (!result.success) {
+          const fields = result.issues.slice(0, FIELDS_MAX).map((issue): ProblemField => {
+            return { pointer: locate(issue), detail: describe(issue) };
+          });
+          throw new Problem("invalid_request", detail, { fields });
+        }
+        const pointer = findArrayTakenAsObject(value, result.output, "");
+        if (pointer === null) return { value: result.output };
+        throw new Problem("invalid_request", detail, {
+          fields: [{ pointer, detail: "Must be Object" }],
         });
-        throw new Problem("invalid_request", detail, { fields });
       },
     },
   };
+}
+
+/**
+ * A strict object takes an empty array for an object without fields, at any depth. Only what has passed its schema is
+ * walked, so the names are the schema's own and the depth is its depth.
+ *
+ * @returns a JSON pointer
+ */
+function findArrayTakenAsObject(value: unknown, output: unknown, pointer: string): string | null {
+  if (typeof output !== "object" || output === null) return null;
+  if (Array.isArray(value) && !Array.isArray(output)) return pointer;
+  for (const [key, child] of Object.entries(output)) {
+    const given = (value as Record<string, unknown> | undefined)?.[key];
+    const found = findArrayTakenAsObject(given, child, `${pointer}/${key}`);
+    if (found !== null) return found;
+  }
+  return null;
 }
 
 function isSmall(value: unknown): boolean {

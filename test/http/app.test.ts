@@ -458,6 +458,20 @@ describe("bodies", () => {
     }
   });
 
+  test("with an array where an object belongs are refused, at any depth", async () => {
+    calls = [];
+    const creation = JSON.stringify({ operationId: ID, settings: [] });
+    const problem = await refused(await post("/sessions", creation), 400, "invalid_request");
+    expect(problem.fields).toEqual([{ pointer: "/settings", detail: "Must be Object" }]);
+    const patch = await app.request(`/sessions/${ID}`, {
+      method: "PATCH",
+      body: '{"settings":[]}',
+      headers: { "content-type": "application/json" },
+    });
+    await refused(patch, 400, "invalid_request");
+    expect(calls).toEqual([]);
+  });
+
   test("that are missing altogether are refused", async () => {
     const answer = await raw(rawRequest("POST", "/sessions", HOST));
     expect([answer.status, JSON.parse(answer.body).code]).toEqual([400, "invalid_request"]);
