@@ -1,5 +1,13 @@
 import { Database as Sqlite } from "bun:sqlite";
-import { chmodSync, closeSync, mkdirSync, openSync, readFileSync, statSync } from "node:fs";
+import {
+  chmodSync,
+  closeSync,
+  mkdirSync,
+  openSync,
+  readdirSync,
+  readFileSync,
+  statSync,
+} from "node:fs";
 import { join } from "node:path";
 import { errorCode, explainOpenFailure, StoreOpenError } from "./store_open_error.ts";
 
@@ -13,6 +21,8 @@ import { errorCode, explainOpenFailure, StoreOpenError } from "./store_open_erro
 const PRIVATE_DIRECTORY = 0o700;
 const PRIVATE_FILE = 0o600;
 const STICKY = 0o1000;
+/** What a person may put into the home before a daemon has ever started there. */
+const BEFORE_FIRST_START: ReadonlySet<string> = new Set(["config.toml", "skills"]);
 
 export const DATABASE_FILE = "albedo.db";
 const LOCK_FILE = "daemon.lock";
@@ -31,8 +41,9 @@ export function prepareHome(home: string): void {
   try {
     mkdirSync(home, { recursive: true, mode: PRIVATE_DIRECTORY });
     const { mode } = statSync(home);
-    // Closing a directory that everybody shares would break others' programs.
-    if ((mode & STICKY) !== 0) {
+    // Closing a directory that everybody shares would break others' programs. A file system that was mounted to be
+    // the home looks like one, but holds nothing of others.
+    if ((mode & STICKY) !== 0 && readdirSync(home).some((name) => !BEFORE_FIRST_START.has(name))) {
       throw new StoreOpenError(
         "home_invalid",
         `"${home}" is shared by all users: set ALBEDO_HOME to a directory of its own, then start again`,

@@ -68,7 +68,7 @@ export function explainOpenFailure(error: unknown, path: string): unknown {
       cause,
     );
   }
-  if (code === "ENOTDIR" || code === "EEXIST" || code === "ENAMETOOLONG" || code === "ELOOP") {
+  if (/^(ENOTDIR|ENOENT|EEXIST|ENAMETOOLONG|ELOOP)$/.test(code)) {
     return new StoreOpenError(
       "home_invalid",
       `"${path}" cannot be used as a directory: set ALBEDO_HOME to another one, then start again`,

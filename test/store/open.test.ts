@@ -164,9 +164,21 @@ describe("openStore()", () => {
     const shared = join(directory.path, "shared");
     mkdirSync(shared);
     chmodSync(shared, 0o1777);
+    writeFileSync(join(shared, "of-others"), "");
     expect(failure(shared).code).toBe("home_invalid");
     expect(existsSync(join(shared, "albedo.db"))).toBe(false);
     expect(mode(shared)).toBe("777");
+  });
+
+  test("closes a home that was mounted for it, as open as file systems are at first", async () => {
+    using directory = tempDir();
+    const mounted = join(directory.path, "mounted");
+    mkdirSync(mounted);
+    writeFileSync(join(mounted, "config.toml"), "");
+    chmodSync(mounted, 0o1777);
+    await make(mounted);
+    expect(mode(mounted)).toBe("700");
+    await make(mounted);
   });
 });
 
@@ -182,6 +194,8 @@ describe("explainOpenFailure()", () => {
     ["SQLITE_CORRUPT_INDEX", "damaged"],
     ["SQLITE_IOERR_FSYNC", "disk_failed"],
     ["ENOTDIR", "home_invalid"],
+    // Where nothing can be made: /proc says so of everything in it.
+    ["ENOENT", "home_invalid"],
   ] as const)("says what %s means and what to do", (cause, meaning) => {
     const error = explainOpenFailure(Object.assign(new Error("x"), { code: cause }), "/home/x");
     expect(error).toBeInstanceOf(StoreOpenError);
