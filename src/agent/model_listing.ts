@@ -2,14 +2,13 @@ import * as v from "valibot";
 import type { Clock } from "../base/clock.ts";
 import { MIB } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
+import { type Fetch, requestOptions } from "./fetch.ts";
 import type { Provider } from "./model_providers.ts";
 
 /**
  * Owns what endpoints say of their own models (`GET /models`): asked for when needed, bounded in time and size,
  * kept for a while. An old answer is given at once and renewed behind it.
  */
-export type Fetch = (input: string | URL | Request, init?: RequestInit) => Promise<Response>;
-
 const TIMEOUT_MS = 2_000;
 /** A server on this machine answers at once or not at all. */
 const LOCAL_TIMEOUT_MS = 400;
@@ -101,9 +100,10 @@ export class ModelListings {
     const timeoutMs = provider.origin === "local" ? LOCAL_TIMEOUT_MS : TIMEOUT_MS;
     const timer = this.#clock.timer(timeoutMs, () => abort.abort(new Error("Timed out")));
     try {
-      const response = await this.#fetch(`${provider.baseUrl}/models`, {
+      const url = `${provider.baseUrl}/models`;
+      const response = await this.#fetch(url, {
+        ...requestOptions(url),
         headers: listingHeaders(provider),
-        redirect: "error",
         signal: AbortSignal.any([abort.signal, forgotten]),
       });
       if (!response.ok) {

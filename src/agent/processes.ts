@@ -31,6 +31,8 @@ export const PROCESS_MARK_VARIABLE = "ALBEDO_PROCESS";
 const RECORDS_DIRECTORY = "processes";
 /** How long a process may clean up after SIGTERM. */
 const TERM_GRACE_MS = 1_500;
+/** The same for one whose daemon is gone: the next one waits for it before it listens. */
+const ORPHAN_GRACE_MS = 200;
 /** How long the end is waited for after SIGKILL; only a process stuck in the kernel takes longer. */
 const KILL_WAIT_MS = 1_000;
 const POLL_MS = 15;
@@ -321,7 +323,7 @@ async function endOrphans(orphans: readonly ProcessStat[], clock: Clock): Promis
       return now !== null && !now.isDead && now.start === start;
     });
   for (const [signal, waitMs] of [
-    ["SIGTERM", TERM_GRACE_MS],
+    ["SIGTERM", ORPHAN_GRACE_MS],
     ["SIGKILL", KILL_WAIT_MS],
   ] as const) {
     for (const { pid } of left()) {

@@ -2,7 +2,7 @@ import { readBlockMetadata } from "./prompt.ts";
 import type { Model, ModelPart, ModelRequest } from "./provider.ts";
 import type { AdapterOptions } from "./provider_openai.ts";
 import { type SdkModel, type SdkStream, toSdkCall } from "./sdk_prompt.ts";
-import { sdkFetch, streamSdkAnswer } from "./sdk_stream.ts";
+import { SdkFetch, streamSdkAnswer } from "./sdk_stream.ts";
 
 /** Lets the service keep what it has read up to the mark for a few minutes, which makes a turn's steps cheap. */
 const CACHE_MARK = { anthropic: { cacheControl: { type: "ephemeral" } } };
@@ -18,6 +18,8 @@ export function createAnthropicModel(options: AdapterOptions): Model {
 class AnthropicModel implements Model {
   readonly id: string;
   readonly #options: AdapterOptions;
+  readonly #fetch = new SdkFetch();
+  /** Kept, since making one builds its schemas anew. */
   #model: Promise<SdkModel> | null = null;
 
   constructor(options: AdapterOptions) {
@@ -26,9 +28,12 @@ class AnthropicModel implements Model {
   }
 
   stream(request: ModelRequest): AsyncIterable<ModelPart> {
-    const { provider, clock, fetch } = this.#options;
     return streamSdkAnswer(
-      { provider, clock, fetch, open: (given, signal) => this.#open(given, signal) },
+      {
+        ...this.#options,
+        sdkFetch: this.#fetch,
+        open: (given, signal) => this.#open(given, signal),
+      },
       request,
     );
   }
@@ -50,7 +55,7 @@ class AnthropicModel implements Model {
       baseURL: provider.baseUrl,
       // A local server may need none, but the SDK would look for one in the environment.
       apiKey: provider.key?.value ?? "none",
-      fetch: sdkFetch as typeof fetch,
+      fetch: this.#fetch.send as typeof fetch,
     }).languageModel(name);
   }
 }

@@ -1,9 +1,9 @@
 import type { Clock } from "../base/clock.ts";
-import type { Fetch } from "./model_listing.ts";
+import type { Fetch } from "./fetch.ts";
 import type { Provider } from "./model_providers.ts";
 import type { Model, ModelPart, ModelRequest } from "./provider.ts";
 import { type SdkCall, type SdkModel, type SdkStream, toSdkCall } from "./sdk_prompt.ts";
-import { sdkFetch, streamSdkAnswer } from "./sdk_stream.ts";
+import { SdkFetch, streamSdkAnswer } from "./sdk_stream.ts";
 
 /** What an adapter needs to know of a model. */
 export interface AdapterOptions {
@@ -29,6 +29,8 @@ class OpenAiModel implements Model {
   readonly #options: AdapterOptions;
   /** Models that do not think refuse to be told how much; found out at the first refusal. */
   #takesEffort = true;
+  readonly #fetch = new SdkFetch();
+  /** Kept, since making one builds its schemas anew: a millisecond there and another at the first chunks. */
   #model: Promise<SdkModel> | null = null;
 
   constructor(options: AdapterOptions) {
@@ -37,9 +39,12 @@ class OpenAiModel implements Model {
   }
 
   stream(request: ModelRequest): AsyncIterable<ModelPart> {
-    const { provider, clock, fetch } = this.#options;
     return streamSdkAnswer(
-      { provider, clock, fetch, open: (given, signal) => this.#open(given, signal) },
+      {
+        ...this.#options,
+        sdkFetch: this.#fetch,
+        open: (given, signal) => this.#open(given, signal),
+      },
       request,
     );
   }
@@ -70,7 +75,7 @@ class OpenAiModel implements Model {
       baseURL: provider.baseUrl,
       ...(key === null ? {} : { apiKey: key }),
       includeUsage: true,
-      fetch: sdkFetch as typeof fetch,
+      fetch: this.#fetch.send as typeof fetch,
       transformRequestBody: (body) => adaptBody(body, provider),
     }).chatModel(name);
   }

@@ -1,7 +1,7 @@
 import { assert } from "../base/assert.ts";
 import type { Clock, Timer } from "../base/clock.ts";
 import { KIB } from "../base/limits.ts";
-import type { Fetch } from "./model_listing.ts";
+import { type Fetch, requestOptions } from "./fetch.ts";
 import type { Provider } from "./model_providers.ts";
 import type { ModelPart, ModelRequest } from "./provider.ts";
 import { ProviderError } from "./provider.ts";
@@ -18,6 +18,7 @@ export interface SdkSource {
   readonly provider: Provider;
   readonly clock: Clock;
   readonly fetch: Fetch;
+  readonly sdkFetch: SdkFetch;
   /** Sends the request through `sdkFetch` under this signal; resolves when the answer has begun. */
   open(request: ModelRequest, signal: AbortSignal): Promise<SdkStream>;
 }
@@ -37,6 +38,7 @@ export async function* streamSdkAnswer(
 ): AsyncGenerator<ModelPart> {
   request.signal.throwIfAborted();
   const connection = new Connection(source.clock, source.fetch, request.signal);
+  source.sdkFetch.connect(connection.signal, connection.fetch);
   try {
     const stream = await source.open(request, connection.signal);
     yield { type: "started" };
@@ -67,18 +69,24 @@ function contextOf({ provider, clock }: SdkSource): Parameters<typeof toProvider
   return { provider: provider.name, secret: provider.key?.value ?? null, now: clock.now() };
 }
 
-/** Who sends the request of an answer, by the answer's signal: all that the SDK hands on of a call. */
-const senders = new WeakMap<AbortSignal, Fetch>();
-
 /**
- * What an SDK's model calls in place of the global `fetch`. It is one for all, so that a model can be kept: making
- * one builds its schemas anew, which costs a millisecond there and another at the first chunks.
+ * What an SDK's model calls in place of the global `fetch`. A model is kept for many answers, and hands on no more of
+ * a call than its signal; so the answer's connection is found by that.
  */
-export const sdkFetch: Fetch = (input, init) => {
-  const send = init?.signal instanceof AbortSignal ? senders.get(init.signal) : undefined;
-  assert(send !== undefined, "A request of no answer");
-  return send(input, init);
-};
+export class SdkFetch {
+  readonly #connections = new WeakMap<AbortSignal, Fetch>();
+
+  readonly send: Fetch = (input, init) => {
+    const send =
+      init?.signal instanceof AbortSignal ? this.#connections.get(init.signal) : undefined;
+    assert(send !== undefined, "A request of no answer");
+    return send(input, init);
+  };
+
+  connect(signal: AbortSignal, send: Fetch): void {
+    this.#connections.set(signal, send);
+  }
+}
 
 /** The one request of an answer, watched for silence. */
 class Connection {
@@ -98,20 +106,17 @@ class Connection {
     this.#send = send;
     this.#outer = outer;
     this.signal = this.#abort.signal;
-    senders.set(this.signal, this.#fetch);
     this.#onOuterAbort = () => this.#abort.abort(outer.reason);
     outer.addEventListener("abort", this.#onOuterAbort, { once: true });
     this.#heardAt = clock.monotonic();
     this.#timer = this.#watch(FIRST_BYTE_MS_MAX);
   }
 
-  readonly #fetch: Fetch = async (input, init) => {
+  readonly fetch: Fetch = async (input, init) => {
+    const url = input instanceof Request ? input.url : input.toString();
     const response = await this.#send(input, {
       ...init,
-      // Bun's own bound would end a stream that is quiet for five minutes, with an error of its own.
-      ...({ timeout: false } as RequestInit),
-      // A redirect would carry the key to where nobody sent it.
-      redirect: "error",
+      ...requestOptions(url),
       signal: this.signal,
     });
     this.#hear();
