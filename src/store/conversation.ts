@@ -237,7 +237,7 @@ export class Conversation {
   }
 
   #orphan({ parentId }: Creation): Rejection | null {
-    if (parentId === null || this.#tables.sessions.get(parentId) !== null) return null;
+    if (parentId === null || this.#tables.sessions.has(parentId)) return null;
     return { code: "parent_invalid", detail: "There is no session with the id of the parent" };
   }
 

@@ -263,9 +263,7 @@ export class Operations {
   }
 
   #rejection({ submission, rejection }: AdmissionRequest): Rejection | null {
-    if (this.#tables.sessions.get(submission.sessionId) === null) {
-      return { code: "session_not_found" };
-    }
+    if (!this.#tables.sessions.has(submission.sessionId)) return { code: "session_not_found" };
     if (rejection !== null) return rejection;
     // A restored queue may hold more than the limit; it takes nothing until it is below.
     if (this.pendingCount(submission.sessionId) < WAITING_INPUTS_MAX) return null;

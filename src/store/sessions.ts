@@ -54,6 +54,7 @@ const COLUMNS = `session_id AS id, parent_id AS parentId, title, workspace, mode
   blocking_reason AS blockingReason, last_row_id AS lastRowId, compaction_row_id AS compactionRowId,
   created_at AS createdAt, activity_at AS activityAt`;
 const GET = `SELECT ${COLUMNS} FROM sessions WHERE session_id = ?1`;
+const HAS = "SELECT 1 AS found FROM sessions WHERE session_id = ?1";
 const LIST_COLUMNS = `${COLUMNS},
   (SELECT count(*) FROM pending_inputs WHERE pending_inputs.session_id = sessions.session_id) AS pendingCount`;
 const LIST_FIRST = `
@@ -96,6 +97,11 @@ export class SessionTable {
   get(sessionId: string): SessionRecord | null {
     const columns = this.#database.query<SessionColumns>(GET).get(sessionId);
     return columns === null ? null : fromColumns(columns);
+  }
+
+  /** Cheaper than `get` on the way of every admission. */
+  has(sessionId: string): boolean {
+    return this.#database.query(HAS).get(sessionId) !== null;
   }
 
   /** @throws {Problem} session_not_found */
