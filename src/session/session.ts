@@ -316,6 +316,9 @@ export class Session implements RunningOwner {
 
   /** Makes the head of the queue ready and begins a turn with it. */
   async #prepare(epoch: number): Promise<void> {
+    // Whoever sent the input hears that it is on disk before any work for it begins.
+    await answersFirst();
+    if (this.#closed) return;
     const batch = await this.#ready();
     if (this.#closed) return;
     if (typeof batch === "string") {
@@ -516,6 +519,10 @@ export class TurnStopped extends Error {
     super(`The turn was told to stop: ${reason}`);
     this.reason = reason;
   }
+}
+
+function answersFirst(): Promise<void> {
+  return new Promise((resolve) => setImmediate(resolve));
 }
 
 function toWaiting(record: PendingRecord): Waiting {
