@@ -193,6 +193,44 @@ describe("grep", () => {
   });
 });
 
+describe("searchProgram()", () => {
+  test("works as it comes out of the build: minified, with names kept", async () => {
+    await using bench = new ToolBench();
+    const module = new URL("../../src/agent/grep_search.ts", import.meta.url).pathname;
+    put(bench.workspace, {
+      "entry.ts": `import { searchProgram } from ${JSON.stringify(module)}; console.log(searchProgram());`,
+      "found.txt": "one\nneedle\n",
+    });
+    const built = await Bun.build({
+      entrypoints: [join(bench.workspace, "entry.ts")],
+      outdir: join(bench.workspace, "out"),
+      target: "bun",
+      minify: { whitespace: true, syntax: true, identifiers: true, keepNames: true },
+    });
+    const run = async (args: readonly string[], input: string): Promise<string> => {
+      const child = Bun.spawn([process.execPath, ...args], {
+        stdin: new TextEncoder().encode(input),
+        stdout: "pipe",
+        stderr: "inherit",
+      });
+      return new Response(child.stdout).text();
+    };
+    const program = await run([built.outputs[0]!.path], "");
+    const request = {
+      root: bench.workspace,
+      files: ["found.txt", "gone.txt"],
+      pattern: "n.{4}e",
+      flags: "",
+      matchesMax: 5,
+    };
+    const reports = (await run(["-e", program], JSON.stringify(request))).trim().split("\n");
+    expect(reports.map((line) => JSON.parse(line) as object)).toEqual([
+      { file: 0, line: 2, text: "needle" },
+      { complete: true },
+    ]);
+  });
+});
+
 describe("isIgnored()", () => {
   // What git says of the same, checked with git check-ignore.
   test.each([
