@@ -31,8 +31,6 @@ const SIGNALS = ["SIGTERM", "SIGINT", "SIGHUP"] as const;
 
 /** Runs the daemon until it is told to stop. */
 export async function runDaemon(flags: DaemonFlags): Promise<ExitCode> {
-  // Whatever is made in the home is this user's alone.
-  process.umask(0o077);
   // The daemon's own timers keep no process alive, and before it listens and after it does nothing else would.
   const held = waitingClock.timer(FOR_EVER_MS, () => {});
   let log: LogFile | null = null;

@@ -37,10 +37,8 @@ export function printRow(sink: Sink, row: HistoryRow): void {
 }
 
 export function printToolCall(sink: Sink, name: string, preview: string): void {
-  sink.line(
-    ["cyan", `• ${name} `],
-    ["faint", cutToWidth(preview, Math.max(20, sink.columns - 20))],
-  );
+  const words = cutToWidth(inputText(preview), Math.max(20, sink.columns - 20));
+  sink.line(["cyan", `• ${name} `], ["faint", words]);
 }
 
 export function printToolResult(sink: Sink, status: string, text: string): void {
