@@ -1,4 +1,4 @@
-import { expect, test } from "bun:test";
+import { expect, setDefaultTimeout, test } from "bun:test";
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import {
@@ -11,6 +11,9 @@ import {
 import type { SubmissionAction } from "../../src/wire/submission.ts";
 import { settle } from "../support/fake_clock.ts";
 import { codeOf, SessionBench } from "../support/session_bench.ts";
+
+// A bound on failure for a slow machine; nothing waits for it.
+setDefaultTimeout(60_000);
 
 /**
  * Goal: what is checked of a request before it is decided, and in which order (operations.md, Requests and duplicate

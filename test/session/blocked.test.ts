@@ -1,9 +1,12 @@
-import { expect, test } from "bun:test";
+import { expect, setDefaultTimeout, test } from "bun:test";
 import { mkdirSync, rmSync } from "node:fs";
 import { CONSUME_RETRY_MS, FRAME_MS } from "../../src/base/limits.ts";
 import { settle } from "../support/fake_clock.ts";
 import { SessionBench } from "../support/session_bench.ts";
 import { until } from "../support/until.ts";
+
+// A bound on failure for a slow machine; nothing waits for it.
+setDefaultTimeout(60_000);
 
 /**
  * Goal: "The session retains blocked work and retries preparation at most once every 15 seconds while it remains

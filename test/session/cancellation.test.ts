@@ -1,8 +1,11 @@
-import { expect, test } from "bun:test";
+import { expect, setDefaultTimeout, test } from "bun:test";
 import type { Tool, ToolResult } from "../../src/agent/tool.ts";
 import { settle } from "../support/fake_clock.ts";
 import { codeOf, SessionBench } from "../support/session_bench.ts";
 import { until } from "../support/until.ts";
+
+// A bound on failure for a slow machine; nothing waits for it.
+setDefaultTimeout(60_000);
 
 /**
  * Goal: cancellation, interruption and deletion (contract.md, Pending inputs, turns and cancellation; What others'

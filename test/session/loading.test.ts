@@ -1,7 +1,10 @@
-import { expect, test } from "bun:test";
+import { expect, setDefaultTimeout, test } from "bun:test";
 import { ACTIVE_SESSION_MS } from "../../src/base/limits.ts";
 import { codeOf, SessionBench } from "../support/session_bench.ts";
 import { until } from "../support/until.ts";
+
+// A bound on failure for a slow machine; nothing waits for it.
+setDefaultTimeout(60_000);
 
 /**
  * Goal: sessions.md, "Loaded sessions and unloading" and "Running observations". Method: the session floor on a real

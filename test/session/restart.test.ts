@@ -1,9 +1,12 @@
-import { expect, test } from "bun:test";
+import { expect, setDefaultTimeout, test } from "bun:test";
 import type { Tool, ToolResult } from "../../src/agent/tool.ts";
 import { WAITING_INPUTS_MAX } from "../../src/base/limits.ts";
 import { settle } from "../support/fake_clock.ts";
 import { codeOf, SessionBench } from "../support/session_bench.ts";
 import { until } from "../support/until.ts";
+
+// A bound on failure for a slow machine; nothing waits for it.
+setDefaultTimeout(60_000);
 
 /**
  * Goal: what a daemon that died or stopped leaves behind, and how the next one goes on (operations.md, Ownership and

@@ -1,10 +1,13 @@
-import { expect, test } from "bun:test";
+import { expect, setDefaultTimeout, test } from "bun:test";
 import * as fc from "fast-check";
 import type { Tool, ToolResult } from "../../src/agent/tool.ts";
 import type { CancelResult } from "../../src/wire/input.ts";
 import { settle } from "../support/fake_clock.ts";
 import { SessionBench, seededRandom } from "../support/session_bench.ts";
 import { until } from "../support/until.ts";
+
+// A bound on failure for a slow machine; nothing waits for it.
+setDefaultTimeout(60_000);
 
 /**
  * Goal: whatever the order of sends, retries, cancels, interrupts, crashes and restarts, also at the same moment, every

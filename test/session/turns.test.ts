@@ -1,4 +1,4 @@
-import { expect, test } from "bun:test";
+import { expect, setDefaultTimeout, test } from "bun:test";
 import { ProviderError } from "../../src/agent/provider.ts";
 import type { Tool, ToolContext, ToolResult } from "../../src/agent/tool.ts";
 import { FRAME_MS } from "../../src/base/limits.ts";
@@ -6,6 +6,9 @@ import { settle } from "../support/fake_clock.ts";
 import { lastUserText } from "../support/scripted_model.ts";
 import { SessionBench } from "../support/session_bench.ts";
 import { until } from "../support/until.ts";
+
+// A bound on failure for a slow machine; nothing waits for it.
+setDefaultTimeout(60_000);
 
 /**
  * Goal: the course of a turn as contract.md, "Pending inputs, turns and cancellation", "The stream" and "Turns, models,
@@ -242,7 +245,7 @@ test("Tools that are called together run side by side; each result is published 
 
 test("Progress of tools: preparing, running, finished; a reset in between shows it", async () => {
   const gate = Promise.withResolvers<ToolResult>();
-  let progress = (_preview: string): void => undefined;
+  let progress: ((preview: string) => void) | null = null;
   const slow = tool("slow", (_input, context) => {
     progress = (preview) => context.progress(preview);
     return gate.promise;
@@ -261,8 +264,9 @@ test("Progress of tools: preparing, running, finished; a reset in between shows 
   });
   exchange.call("c1", "slow", { a: 1 }).finish("tool_calls");
   await watch.until("tool_progress", ({ tool: { phase } }) => phase === "running");
-  progress("line 1");
-  progress("line 2");
+  const show = await until("the tool", () => progress);
+  show("line 1");
+  show("line 2");
   await bench.clock.advance(1000);
   expect(
     (await watch.until("tool_progress", (e) => e.tool.preview === "line 2")).seq,
