@@ -62,6 +62,20 @@ describe("a start", () => {
     expect(logOf(daemon)).not.toContain(token);
   });
 
+  test("leaves the modes of what tools make to the person's own umask", async () => {
+    const umask = process.umask(0o022);
+    try {
+      await daemon.start();
+    } finally {
+      process.umask(umask);
+    }
+    const sessionId = await daemon.created({ workspace: daemon.workspace, model: "demo/demo" });
+    const inputId = await daemon.say(sessionId, "!bash echo x > by_bash\n!write by_write x");
+    expect((await daemon.ended(sessionId, inputId)).turn?.state).toBe("completed");
+    expect(mode(join(daemon.workspace, "by_bash"))).toBe("644");
+    expect(mode(join(daemon.workspace, "by_write"))).toBe("644");
+  });
+
   test("listens on the port that it is told", async () => {
     const port = await freePort();
     await daemon.start({ ALBEDO_PORT: String(port) });

@@ -2,10 +2,12 @@ import { mkdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { type Clock, systemClock } from "../../src/base/clock.ts";
 import { createIds } from "../../src/base/ids.ts";
+import { SHUTDOWN_MS_MAX } from "../../src/base/limits.ts";
 import { silentLog } from "../../src/base/log.ts";
 import { type Daemon, type DaemonOptions, startDaemon } from "../../src/http/daemon.ts";
 import type { DaemonFile } from "../../src/wire/server.ts";
 import { Api } from "./api.ts";
+import { FakeClock } from "./fake_clock.ts";
 import { ScriptedModel } from "./scripted_model.ts";
 import { type TempDir, tempDir } from "./temp_dir.ts";
 import { until } from "./until.ts";
@@ -70,13 +72,30 @@ export class TestDaemon extends Api implements AsyncDisposable {
     return this.created({ workspace: this.workspace, model: this.model.id, ...fields });
   }
 
+  /**
+   * Stops in order. A clock that stands still is moved for it, as far as a stop may take.
+   *
+   * @returns how much of the clock's time it took, milliseconds
+   */
+  async stop(): Promise<number> {
+    const { clock } = this;
+    const began = clock.monotonic();
+    let stopped = false;
+    const stop = this.#daemon.stop().then(() => (stopped = true));
+    while (clock instanceof FakeClock && !stopped && clock.monotonic() - began < SHUTDOWN_MS_MAX) {
+      await clock.advance(10);
+    }
+    await stop;
+    return clock.monotonic() - began;
+  }
+
   async restart(options: TestDaemonOptions = {}): Promise<void> {
-    await this.#daemon.stop();
+    await this.stop();
     this.#daemon = await startOn(this.#directory, { ...this.#options, ...options });
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    await this.#daemon.stop();
+    await this.stop();
     this.#directory[Symbol.dispose]();
   }
 }

@@ -1,0 +1,136 @@
+import { expect, test } from "bun:test";
+import { existsSync, readdirSync, statSync } from "node:fs";
+import { connect, createServer } from "node:net";
+import { join } from "node:path";
+import type { Tool } from "../../src/agent/tool.ts";
+import { SHUTDOWN_MS_MAX } from "../../src/base/limits.ts";
+import { ListenError } from "../../src/http/listener.ts";
+import { TestDaemon } from "../support/daemon.ts";
+import { FakeClock } from "../support/fake_clock.ts";
+import { until } from "../support/until.ts";
+
+/**
+ * Goal: the order of a start and of a stop, and that a stop has an end (contract.md, Files, process, safety).
+ * Method: daemons in this process; time passes when a test says so.
+ */
+async function isRefused(url: string): Promise<boolean> {
+  const { hostname, port } = new URL(url);
+  return new Promise((resolve) => {
+    const socket = connect({ host: hostname, port: Number(port) });
+    socket.on("connect", () => {
+      socket.destroy();
+      resolve(false);
+    });
+    socket.on("error", () => resolve(true));
+  });
+}
+
+test("a daemon that has stopped has let everything go, and says so once to whoever asks", async () => {
+  await using daemon = await TestDaemon.start({ clock: new FakeClock() });
+  const { url } = daemon;
+  const sessionId = await daemon.session();
+  const reader = await daemon.stream(sessionId);
+  await reader.event("reset");
+  let begun = false;
+  void daemon.daemon.stopping.then(() => (begun = true));
+  await Promise.all([daemon.daemon.stop(), daemon.daemon.stop(), daemon.daemon.stopped]);
+  expect(begun).toBe(true);
+  await reader.closed();
+  expect(reader.ended).toBe(true);
+  expect(await isRefused(url)).toBe(true);
+  expect(existsSync(join(daemon.home, "daemon.json"))).toBe(false);
+  expect(existsSync(join(daemon.home, "albedo.db-wal"))).toBe(false);
+  await daemon.restart();
+  expect((await daemon.resource(sessionId)).id).toBe(sessionId);
+});
+
+test("a stop does not wait for ever for a tool that does not give way", async () => {
+  const started = Promise.withResolvers<void>();
+  const stubborn: Tool = {
+    name: "stubborn",
+    description: "Never ends, whatever it is told",
+    parameters: { type: "object" },
+    run: () => {
+      started.resolve();
+      return new Promise(() => {});
+    },
+  };
+  await using daemon = await TestDaemon.start({ clock: new FakeClock(), tools: [stubborn] });
+  const sessionId = await daemon.session();
+  const inputId = await daemon.say(sessionId, "hello");
+  (await daemon.model.next()).call("c1", "stubborn").finish("tool_calls");
+  await started.promise;
+  const reader = await daemon.stream(sessionId);
+  await reader.event("reset");
+  expect(await daemon.stop()).toBeLessThan(SHUTDOWN_MS_MAX);
+  await reader.closed();
+  expect(reader.ended).toBe(true);
+  await daemon.restart();
+  expect((await daemon.input(sessionId, inputId)).turn?.state).toBe("interrupted");
+});
+
+test("requests that never come to their end hold up a stop for a moment only", async () => {
+  await using daemon = await TestDaemon.start({ clock: new FakeClock() });
+  const { hostname, port } = new URL(daemon.url);
+  const head = `POST /sessions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${daemon.token}\r\n`;
+  const halves = [
+    "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "POST /sessions HTTP/1.1\r\nHost: loc",
+    `${head}Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{`,
+    `${head}Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n`,
+  ];
+  let closed = 0;
+  const sockets = halves.map((half) => {
+    const socket = connect({ host: hostname, port: Number(port) }, () => socket.write(half));
+    socket.on("close", () => (closed += 1));
+    socket.on("error", () => {});
+    return socket.resume();
+  });
+  await Promise.all(
+    sockets.map(
+      (socket) => new Promise<void>((resolve) => socket.once("connect", () => resolve())),
+    ),
+  );
+  // One answered request more shows that what was sent before it has been read.
+  await daemon.request("/health");
+  expect(await daemon.stop()).toBeLessThan(SHUTDOWN_MS_MAX);
+  await until("every connection to be cut", () => closed === sockets.length);
+});
+
+test("a start that fails leaves the home free and nothing listening", async () => {
+  const taken = createServer();
+  await new Promise<void>((resolve) => taken.listen(0, "127.0.0.1", () => resolve()));
+  const address = taken.address();
+  const port = typeof address === "object" ? (address?.port ?? 0) : 0;
+  await using daemon = await TestDaemon.start({ clock: new FakeClock() });
+  const failure = await daemon.restart({ port }).catch((error: unknown) => error);
+  expect(failure).toBeInstanceOf(ListenError);
+  expect((failure as ListenError).message).toContain(`Port ${port} is in use`);
+  expect(existsSync(join(daemon.home, "daemon.json"))).toBe(false);
+  await daemon.restart();
+  expect((await daemon.request("/health")).status).toBe(200);
+  taken.close();
+});
+
+test("two daemons of one home never listen at once", async () => {
+  await using daemon = await TestDaemon.start({ clock: new FakeClock() });
+  const { startDaemon } = await import("../../src/http/daemon.ts");
+  const { silentLog } = await import("../../src/base/log.ts");
+  const second = startDaemon({ home: daemon.home, clock: new FakeClock(), log: silentLog });
+  expect(await second.catch((error: Error) => error.message)).toContain("Another daemon");
+  expect((await daemon.request("/server")).status).toBe(200);
+});
+
+test("each start has its own instance and its own token, and the home is private", async () => {
+  await using daemon = await TestDaemon.start({ clock: new FakeClock() });
+  const { token } = daemon;
+  const { instanceId } = daemon.daemon;
+  await daemon.restart();
+  expect(daemon.token).not.toBe(token);
+  expect(daemon.daemon.instanceId).not.toBe(instanceId);
+  expect(statSync(daemon.home).mode & 0o777).toBe(0o700);
+  for (const name of readdirSync(daemon.home)) {
+    const mode = statSync(join(daemon.home, name)).mode & 0o077;
+    expect([name, mode]).toEqual([name, 0]);
+  }
+});
