@@ -43,7 +43,6 @@ export async function* streamSdkAnswer(
     const stream = await source.open(request, connection.signal);
     yield { type: "started" };
     const reader = stream.getReader();
-    connection.onAbort(() => void reader.cancel().catch(() => {}));
     const translator = new SdkTranslator(source.provider.name);
     while (!translator.hasFinished) {
       const { done, value } = await reader.read();
@@ -125,11 +124,6 @@ class Connection {
     const { status, headers } = response;
     return new Response(this.#listen(response.body), { status, headers });
   };
-
-  onAbort(run: () => void): void {
-    if (this.signal.aborted) run();
-    else this.signal.addEventListener("abort", run, { once: true });
-  }
 
   /** Lets go of whatever is still open. */
   close(): void {

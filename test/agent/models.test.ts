@@ -112,6 +112,10 @@ describe("Models, the default", () => {
     expect(await models({ config: two }).defaultId()).toBe("second/m");
     const env = { LOCAL_API_KEY: "k" };
     expect(await models({ config: two, env }).defaultId()).toBe("local/qwen3");
+    // What was set up and cannot be used is not made up for by a server that happens to run.
+    const unlisted = '[providers.p]\nkind = "openai-compatible"\nbase_url = "http://x/v1"';
+    const { fetch } = endpoints({ [OLLAMA]: ["qwen3"] });
+    expect(await models({ config: unlisted, fetch }).defaultId()).toBe("demo/demo");
     // Better one that says what is missing than one nobody asked for.
     expect(await models({ config: LOCAL }).defaultId()).toBe("local/qwen3");
   });
@@ -203,7 +207,8 @@ describe("Models.known()", () => {
 
   test("an answer that is no listing, or endless, cannot be asked", async () => {
     const config = '[providers.p]\nkind = "openai-compatible"\nbase_url = "http://127.0.0.1:9/v1"';
-    for (const body of ["<html>", '{"data":[{"name":"x"}]}', "x".repeat(5_000_000)]) {
+    const endless = `{"data":[{"id":"a"}],"more":"${"x".repeat(5_000_000)}"}`;
+    for (const body of ["<html>", '{"data":[{"name":"x"}]}', endless]) {
       const fetch: Fetch = () => Promise.resolve(new Response(body));
       expect(await models({ config, fetch }).known("p/x")).toBe(true);
     }

@@ -1,7 +1,7 @@
 import { describe, expect, setDefaultTimeout, test } from "bun:test";
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { readBootId, readStat } from "../../src/agent/process_table.ts";
+import { readBootId, readStartVariable, readStat } from "../../src/agent/process_table.ts";
 import { ProcessGroups } from "../../src/agent/processes.ts";
 import { systemClock } from "../../src/base/clock.ts";
 import { silentLog } from "../../src/base/log.ts";
@@ -100,6 +100,14 @@ describe("ProcessGroups.reapOrphans()", () => {
     };
     await until("the leader to go", () => !isRunning(record.pid));
     expect(pids.map(isRunning)).toEqual([true]);
+    expect(await groupsOf(home.path).reapOrphans()).toBe(1);
+    expect(pids.map(isRunning)).toEqual([false]);
+  });
+
+  test("ends a leader that has thrown its environment away, by pid and start time", async () => {
+    using home = tempDir();
+    const pids = await leaveBehind(home.path, ["echo $$ >> pids; exec env -i sleep 300"], 1);
+    await until("the mark to go", () => readStartVariable(pids[0]!, "ALBEDO_PROCESS") === null);
     expect(await groupsOf(home.path).reapOrphans()).toBe(1);
     expect(pids.map(isRunning)).toEqual([false]);
   });

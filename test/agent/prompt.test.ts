@@ -336,6 +336,8 @@ describe("buildMessages(), the byte budget", () => {
     expect(all[2]).toBeLessThan(3_000);
     expect(all[4]).toBeLessThan(3_000);
     expect(all[6]).toBe(whole[6]!);
+    // Not even where nothing else is left to give way.
+    expect(sizes(1_000)[6]).toBe(whole[6]!);
   });
 
   test("a large transcript fits, whatever is in it", () => {

@@ -353,6 +353,13 @@ describe("OpenAI-compatible adapter, failures", () => {
     expect(JSON.stringify(error)).not.toContain("Hello");
   });
 
+  test("a key that does not look like one is taken out all the same", async () => {
+    const key = { variable: "LOCAL_KEY", value: "open sesame" };
+    await using server = await ModelServer.start([refusal(401, "No such key: open sesame.")]);
+    const { error } = await collect(modelOf(server, systemClock, { key }), modelRequest());
+    expect((error as Error).message).toBe("local answered 401: No such key: [redacted].");
+  });
+
   test("a refusal that is no JSON, empty or endless is still told", async () => {
     for (const chunks of [
       [""],

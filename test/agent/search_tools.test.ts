@@ -163,9 +163,9 @@ describe("grep", () => {
 
   test("a pattern that takes for ever is ended by an interrupt, while other work goes on", async () => {
     await using bench = new ToolBench();
-    put(bench.workspace, { evil: `${"a".repeat(100_000)}\n` });
+    put(bench.workspace, { evil: `${"a".repeat(1_500)}\n` });
     const abort = new AbortController();
-    const running = bench.run("grep", { pattern: ".*.*.*.*x" }, { signal: abort.signal });
+    const running = bench.run("grep", { pattern: ".*.*.*x" }, { signal: abort.signal });
     await until("the search to run", () => existsSync(join(bench.home, "processes")));
     let turns = 0;
     while (turns < 100) {
@@ -179,9 +179,9 @@ describe("grep", () => {
 
   test("a pattern that takes for ever is ended by the clock, and what was found stays", async () => {
     await using bench = new ToolBench();
-    put(bench.workspace, { "1": "find this aax\n", "2": `${"a".repeat(100_000)}\n` });
+    put(bench.workspace, { "1": "find this aax\n", "2": `${"a".repeat(1_500)}\n` });
     const clock = new FakeClock();
-    const running = bench.run("grep", { pattern: "a.*.*.*x" }, { clock });
+    const running = bench.run("grep", { pattern: ".*.*.*x" }, { clock });
     await until("the first match", () => bench.progress.length === 1);
     await clock.advance(29_999);
     await clock.advance(1);

@@ -168,7 +168,7 @@ describe("bash, a long output", () => {
     await using bench = new ToolBench();
     for (const shift of ["", "a", "ab", "abc"]) {
       const output = await bench.output("bash", {
-        command: `printf '${shift}'; yes 🌍 | head -n 30000 | tr -d '\\n'`,
+        command: `printf '${shift}'; yes 🌍 | head -n 30000 | tr -d '\\n'; printf '${shift}'`,
       });
       expect(output.split(/\n\[….*…\]\n/)).toHaveLength(2);
       expect(output.includes("\ufffd")).toBe(false);
@@ -229,18 +229,20 @@ describe("bash, its end", () => {
     expect(started.map(isRunning)).toEqual([false, false]);
   });
 
-  test("an interrupt lets a command clean up", async () => {
-    await using bench = new ToolBench();
-    const abort = new AbortController();
-    const running = bench.run(
-      "bash",
-      { command: "trap 'echo cleaned > done; exit' TERM; echo $$ > pids; sleep 300 & wait" },
-      { signal: abort.signal },
-    );
-    await pidsIn(join(bench.workspace, "pids"), 1);
-    abort.abort("stop");
-    await running.catch(() => {});
-    expect(readFileSync(join(bench.workspace, "done"), "utf8")).toBe("cleaned\n");
+  test("an interrupt lets a command clean up, also one that was stopped", async () => {
+    for (const wait of ["sleep 300 & wait", "kill -STOP $$"]) {
+      await using bench = new ToolBench();
+      const abort = new AbortController();
+      const running = bench.run(
+        "bash",
+        { command: `trap 'echo cleaned > done; exit' TERM; echo $$ > pids; ${wait}` },
+        { signal: abort.signal },
+      );
+      await pidsIn(join(bench.workspace, "pids"), 1);
+      abort.abort("stop");
+      await running.catch(() => {});
+      expect(readFileSync(join(bench.workspace, "done"), "utf8")).toBe("cleaned\n");
+    }
   });
 
   test("a signal that has aborted starts nothing", async () => {

@@ -8,7 +8,7 @@ import { SurrogateJoiner, wellFormed } from "../../src/agent/well_formed.ts";
 test("SurrogateJoiner gives the same text in whatever pieces it comes, each piece well-formed", () => {
   const units = fc.array(
     fc.oneof(
-      fc.constantFrom(0xd83c, 0xdf0d, 0xd800, 0xdfff, 0x61),
+      fc.constantFrom(0xd83c, 0xdf0d, 0xd800, 0xdbff, 0xdc00, 0xdfff, 0x61),
       fc.integer({ min: 0, max: 0xffff }),
     ),
     { maxLength: 40 },
