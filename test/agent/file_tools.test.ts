@@ -13,8 +13,10 @@ import fc from "fast-check";
 import { applyEdit } from "../../src/agent/tool_edit.ts";
 import { ToolBench } from "./tool_context.ts";
 
-// Goal: read, write and edit do what they say to real files, whole or not at all, bounded in output, and say what to
-// do where they cannot.
+/*
+ * Goal: read, write and edit do what they say to real files, whole or not at all, bounded in output, and say what to
+ * do where they cannot.
+ */
 
 setDefaultTimeout(60_000);
 

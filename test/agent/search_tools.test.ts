@@ -6,8 +6,10 @@ import { FakeClock } from "../support/fake_clock.ts";
 import { until } from "../support/until.ts";
 import { ToolBench } from "./tool_context.ts";
 
-// Goal: glob and grep find what is there, pass over what nobody means, and are bounded in results and time, also
-// with a pattern that would take for ever.
+/*
+ * Goal: glob and grep find what is there, pass over what nobody means, and are bounded in results and time, also
+ * with a pattern that would take for ever.
+ */
 
 setDefaultTimeout(60_000);
 
