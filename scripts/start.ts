@@ -30,6 +30,6 @@ The daemon goes on in the background. What to do next:
   ${name} prompt "Your own words"   a new session in the directory you are in
   ${name} sessions                  what there is
   ${name} --help                    all verbs
-  ${name} daemon --stop             stop the daemon; nothing is lost by it`);
+  ${name} daemon --stop             stop the daemon; what it accepted stays`);
 }
 process.exit(code);
