@@ -1,6 +1,6 @@
 import type { Clock } from "../base/clock.ts";
 import type { HistoryTail } from "../store/history.ts";
-import type { EventBody } from "../wire/event.ts";
+import type { ActiveOutput as ActiveOutputWire, EventBody } from "../wire/event.ts";
 import { ActiveOutput } from "./active_output.ts";
 import { Emitter } from "./emit.ts";
 import type { Delta } from "./frame.ts";
@@ -112,10 +112,18 @@ export class SessionStream implements ReaderSource {
     return this.#emitter.after(seq);
   }
 
-  /** Readers that attach at the same cursor share one. */
+  /**
+   * Readers that attach at the same cursor share one, unless it refers to spilled output: a reference's time begins
+   * at its capture, and whoever comes back because it is over needs another.
+   */
   reset(): Frame {
-    this.#sharedReset ??= this.#takeReset();
-    return this.#sharedReset;
+    if (this.#sharedReset !== null) return this.#sharedReset;
+    const activeOutput = this.#output.capture();
+    const frame = this.#takeReset(activeOutput);
+    if (!activeOutput.segments.some(({ content }) => content !== undefined)) {
+      this.#sharedReset = frame;
+    }
+    return frame;
   }
 
   /** Lets go of what only readers that come back would need. */
@@ -139,12 +147,12 @@ export class SessionStream implements ReaderSource {
     for (const reader of this.#readers) reader.wake();
   }
 
-  #takeReset(): Frame {
+  #takeReset(activeOutput: ActiveOutputWire): Frame {
     const event = resetEvent(
       {
         ...this.#options.moment(),
         cursor: this.cursor,
-        activeOutput: this.#output.capture(),
+        activeOutput,
         progress: this.tools.current(),
       },
       this.#options.readTail,

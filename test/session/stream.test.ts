@@ -230,6 +230,24 @@ test("Long output spills: a reset refers to it, later deltas do not extend the r
   expect(readdirSync(join(bench.home, "spill", "instance-1"))).toEqual([]);
 });
 
+test("Whoever attaches in a long silence is given references of its own, which live 15 minutes from then", async () => {
+  await using bench = new SessionBench();
+  const session = await bench.create();
+  await bench.send(session, "One");
+  const exchange = await bench.model.next();
+  const text = "x".repeat(ACTIVE_INLINE_BYTES_MAX + 1);
+  exchange.delta(exchange.open("text"), text);
+  await streamed(bench);
+  // The model says nothing more: all resets have the same cursor.
+  for (const waited of [0, SPILL_REFERENCE_MS - 1000, SPILL_REFERENCE_MS]) {
+    await bench.clock.advance(waited);
+    const reset = await bench.watch(session).until("reset");
+    const content = reset.active_output.segments[0]?.content;
+    expect(content?.expires_at).toBe(bench.clock.now() + SPILL_REFERENCE_MS);
+    expect(await readContent(bench, session, content)).toBe(text);
+  }
+});
+
 test("References survive a retry, and a deletion revokes them", async () => {
   await using bench = new SessionBench();
   const session = await bench.create();
