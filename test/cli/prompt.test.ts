@@ -229,6 +229,23 @@ describe("albedo prompt", () => {
     expect(second.stdout.match(/second/g)).toHaveLength(1);
   });
 
+  test("sends images along and changes the model of a session on request", async () => {
+    await using world = new CliWorld();
+    const png =
+      "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
+    writeFileSync(join(world.workspace, "dot.png"), Buffer.from(png, "base64"));
+    const [session] = await world.json<Line>(["prompt", "--image", "dot.png", "!say seen"]);
+    const id = session?.session_id ?? "";
+    const shown = await world.run(["show", id]);
+    expect(shown.stdout).toMatch(/\[image\/png, 1 × 1, \d+ bytes\]/);
+    const unknown = await world.run(["prompt", "-s", id, "-m", "no/such", "x"]);
+    expect(unknown.code).toBe(1);
+    expect(unknown.stderr).toContain("model_unknown");
+    const known = await world.run(["prompt", "-s", id, "-m", "demo/demo", "!say same"]);
+    expect(known.code).toBe(0);
+    expect(known.stderr).toContain("the session's model is demo/demo from now on");
+  });
+
   test("leaves quietly when the reader of its answer goes", async () => {
     await using world = new CliWorld();
     const { code, stdout, stderr } = await world.run(
