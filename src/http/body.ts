@@ -3,6 +3,7 @@ import type { Clock } from "../base/clock.ts";
 import { ADMISSION_BODY_BYTES_MAX, BODY_BYTES_MAX } from "../base/limits.ts";
 import { Problem } from "../wire/problem.ts";
 import { BodyBudget } from "./body_budget.ts";
+import { BodyPatience } from "./body_patience.ts";
 
 /**
  * Owns how a request's body becomes a value: JSON in UTF-8, of a bounded size, read only once its type and declared
@@ -28,9 +29,6 @@ const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
 /** Four admissions of the largest size at once. */
 const HELD_BYTES_MAX = 4 * ADMISSION_BODY_BYTES_MAX;
-/** A body that is not there by then is not coming; until then it holds a part of what all may hold. */
-const BODY_MS_MAX = 60_000;
-
 class BodyReader {
   readonly #clock: Clock;
   readonly #budget = new BodyBudget(HELD_BYTES_MAX);
@@ -54,32 +52,33 @@ class BodyReader {
     if (declared !== null && declared <= BODY_BYTES_MAX) {
       return parse(await request.bytes().catch(brokenOff));
     }
-    using _held = await this.#budget.acquire(declared ?? bytesMax);
-    return parse(await this.#readChunks(request, bytesMax));
+    return parse(await this.#readChunks(request, bytesMax, declared ?? bytesMax));
   }
 
-  /** A large body or one of unknown size, given up as soon as it is too large or too late. */
-  async #readChunks(request: Request, bytesMax: number): Promise<Uint8Array> {
+  /**
+   * A large body or one of unknown size, given up as soon as it is too large, silent or too late. What fits a small
+   * body is read first, so that a small body without a length never waits for large ones, and one of which nothing
+   * comes holds nothing.
+   */
+  async #readChunks(request: Request, bytesMax: number, expected: number): Promise<Uint8Array> {
     const reader = request.body?.getReader();
     if (reader === undefined) return new Uint8Array();
-    let late = false;
-    const deadline = this.#clock.timer(BODY_MS_MAX, () => {
-      late = true;
-      void reader.cancel();
-    });
+    let held: Disposable | null = null;
+    const patience = new BodyPatience(this.#clock, () => void reader.cancel());
     try {
       const chunks: Uint8Array[] = [];
       let size = 0;
       for (;;) {
-        const { done, value } = await reader.read().catch(brokenOff);
-        if (late) throw new Problem("request_timeout");
+        const { done, value } = await patience.during(reader.read().catch(brokenOff));
         if (done) return Buffer.concat(chunks, size);
         size += value.length;
         if (size > bytesMax) throw tooLarge(bytesMax);
         chunks.push(value);
+        if (size > BODY_BYTES_MAX) held ??= await this.#budget.acquire(expected);
       }
     } finally {
-      deadline.cancel();
+      patience.end();
+      held?.[Symbol.dispose]();
     }
   }
 }

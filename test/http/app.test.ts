@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import * as v from "valibot";
 import { ADMISSION_BODY_BYTES_MAX, BODY_BYTES_MAX } from "../../src/base/limits.ts";
+import { BODY_SILENCE_MS_MAX } from "../../src/http/body_patience.ts";
 import { ProblemSchema } from "../../src/wire/problem.ts";
 import { fakeSessions } from "../support/fake_sessions.ts";
 import { TEST_INSTANCE, TEST_TOKEN, type TestApp, startTestApp } from "../support/http_app.ts";
@@ -690,25 +691,47 @@ describe("answers", () => {
 });
 
 describe("bodies that do not come", () => {
-  test("are given up after a minute, and what they held is free again", async () => {
-    const type = { "content-type": "application/json" };
-    const size = ADMISSION_BODY_BYTES_MAX;
-    const head = rawRequest("POST", "/sessions", {
-      ...HOST,
-      ...type,
-      "content-length": String(size),
-    });
-    // Four of these hold all that may be held; the fifth waits without being read.
+  const size = ADMISSION_BODY_BYTES_MAX;
+  const head = rawRequest("POST", "/sessions", {
+    ...HOST,
+    "content-type": "application/json",
+    "content-length": String(size),
+  });
+  const small = JSON.stringify({ operationId: ID });
+  const large = small + " ".repeat(size - small.length);
+
+  test("hold nobody up while little of them is there", async () => {
     const stuck = Array.from({ length: 5 }, () => sendRaw(app.listener.port, `${head}{`));
-    await until("the bodies to be waited for", () => app.clock.waiting >= 4);
-    await app.clock.advance(60_000);
-    await until("the fifth body to be waited for", () => app.clock.waiting >= 1);
-    await app.clock.advance(60_000);
+    await until("the bodies to be waited for", () => app.clock.waiting >= 5);
+    expect((await post("/sessions", large)).status).toBe(201);
+    const answer = await raw(
+      rawRequest("POST", "/sessions", {
+        ...HOST,
+        "content-type": "application/json",
+        "transfer-encoding": "chunked",
+      }) + `${small.length.toString(16)}\r\n${small}\r\n0\r\n\r\n`,
+    );
+    expect(answer.status).toBe(201);
+    await app.clock.advance(BODY_SILENCE_MS_MAX);
     for (const answers of await Promise.all(stuck)) {
       expect(answers.map(({ status }) => status)).toEqual([408]);
     }
-    const body = JSON.stringify({ operationId: ID });
-    const large = body + " ".repeat(size - body.length);
+    expect(app.clock.waiting).toBe(0);
+  });
+
+  test("are given up when nothing more comes, and what they held is free again", async () => {
+    // Four of these hold all that may be held; the fifth is not read on.
+    const part = head + " ".repeat(2 * BODY_BYTES_MAX);
+    const stuck = Array.from({ length: 5 }, () => sendRaw(app.listener.port, part));
+    let ended = 0;
+    for (const answers of stuck) void answers.then(() => (ended += 1));
+    await until("the stuck bodies to be given up", async () => {
+      await app.clock.advance(BODY_SILENCE_MS_MAX);
+      return ended === stuck.length;
+    });
+    for (const answers of await Promise.all(stuck)) {
+      expect(answers.map(({ status }) => status)).toEqual([408]);
+    }
     expect((await post("/sessions", large)).status).toBe(201);
     expect(app.clock.waiting).toBe(0);
   });
