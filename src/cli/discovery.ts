@@ -1,10 +1,10 @@
 import { readFileSync } from "node:fs";
-import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import * as v from "valibot";
 import { DaemonFileSchema, HealthSchema, ServerSchema } from "../wire/server.ts";
 import type { DaemonFile, ServerInfo } from "../wire/server.ts";
 import { hasCode } from "./exit.ts";
+import { readJsonFile } from "./json_file.ts";
 
 /**
  * Owns how a client on this machine finds the daemon: `<home>/daemon.json`, and whether what it names is that
@@ -26,22 +26,8 @@ export type Found =
   | { readonly state: "silent"; readonly file: DaemonFile; readonly reason: string };
 
 /** @returns `null` when there is none, or when it holds something else */
-export async function readDaemonFile(home: string): Promise<DaemonFile | null> {
-  let text: string;
-  try {
-    text = await readFile(join(home, DAEMON_FILE_NAME), "utf8");
-  } catch (error) {
-    if (hasCode(error, "ENOENT") || hasCode(error, "ENOTDIR")) return null;
-    throw error;
-  }
-  let value: unknown;
-  try {
-    value = JSON.parse(text);
-  } catch {
-    return null;
-  }
-  const parsed = v.safeParse(DaemonFileSchema, value);
-  return parsed.success ? parsed.output : null;
+export function readDaemonFile(home: string): Promise<DaemonFile | null> {
+  return readJsonFile(join(home, DAEMON_FILE_NAME), DaemonFileSchema);
 }
 
 /** Finds the daemon of a home and asks it who it is. */

@@ -1,9 +1,10 @@
-import { mkdir, readdir, readFile, rename, rm, writeFile } from "node:fs/promises";
+import { mkdir, readdir, rename, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import * as v from "valibot";
 import { isUuidv7 } from "../base/ids.ts";
 import { UuidSchema } from "../wire/ids.ts";
 import { CliError, errorText, hasCode } from "./exit.ts";
+import { readJsonFile } from "./json_file.ts";
 
 /**
  * Owns the operations whose outcome this client does not know yet: one file each in `<home>/client/operations/`,
@@ -66,14 +67,7 @@ export class StateFile {
   /** @returns `null` when none is kept under this id */
   async find(operationId: string): Promise<KeptOperation | null> {
     if (!isUuidv7(operationId)) return null;
-    let text: string;
-    try {
-      text = await readFile(this.#path(operationId), "utf8");
-    } catch (error) {
-      if (hasCode(error, "ENOENT")) return null;
-      throw error;
-    }
-    return parseKept(text);
+    return await readJsonFile(this.#path(operationId), KeptOperationSchema);
   }
 
   /** Oldest first. Files that hold something else are passed over. */
@@ -97,15 +91,4 @@ export class StateFile {
   #path(operationId: string): string {
     return join(this.#directory, `${operationId}${SUFFIX}`);
   }
-}
-
-function parseKept(text: string): KeptOperation | null {
-  let value: unknown;
-  try {
-    value = JSON.parse(text);
-  } catch {
-    return null;
-  }
-  const parsed = v.safeParse(KeptOperationSchema, value);
-  return parsed.success ? parsed.output : null;
 }

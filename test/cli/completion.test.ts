@@ -2,23 +2,15 @@ import { describe, expect, test } from "bun:test";
 import { completion, SHELLS } from "../../src/cli/completion.ts";
 import type { Context } from "../../src/cli/context.ts";
 import { CliError, EXIT } from "../../src/cli/exit.ts";
-import { Sink } from "../../src/cli/output.ts";
 import { createProgram } from "../../src/cli/program.ts";
+import { Paper } from "./paper.ts";
 
 /** Goal: the scripts know every verb and flag, and a shell that is here reads and runs them. */
 function scriptFor(shell: string): string {
-  let text = "";
-  const stream = {
-    write(part: string, done: () => void) {
-      text += part;
-      done();
-      return true;
-    },
-  };
-  const sink = new Sink(stream, {});
-  const context = { output: { stdout: sink, stderr: sink } } as unknown as Context;
+  const paper = new Paper();
+  const context = { output: { stdout: paper.sink, stderr: paper.sink } } as unknown as Context;
   expect(completion(context, createProgram(), shell)).toBe(EXIT.done);
-  return text;
+  return paper.text;
 }
 
 describe("completion", () => {

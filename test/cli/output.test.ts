@@ -1,34 +1,10 @@
 import { describe, expect, test } from "bun:test";
-import { Sink } from "../../src/cli/output.ts";
-import type { Writable } from "../../src/cli/output.ts";
+import { Paper } from "./paper.ts";
 
 /** Goal: colour and escapes only where they belong, and no byte lost at the end. */
-class Paper implements Writable {
-  text = "";
-  readonly isTTY: boolean;
-  readonly #held: (() => void)[] = [];
-  readonly #holds: boolean;
-
-  constructor(options: { isTTY?: boolean; holds?: boolean } = {}) {
-    this.isTTY = options.isTTY ?? false;
-    this.#holds = options.holds ?? false;
-  }
-
-  write(text: string, done: () => void): boolean {
-    this.text += text;
-    if (this.#holds) this.#held.push(done);
-    else done();
-    return true;
-  }
-
-  release(): void {
-    for (const done of this.#held.splice(0)) done();
-  }
-}
-
 function printed(isTTY: boolean, variables: Record<string, string>): string {
-  const paper = new Paper({ isTTY });
-  new Sink(paper, variables).line(["red", "x"], "\u001b");
+  const paper = new Paper({ isTTY, variables });
+  paper.sink.line(["red", "x"], "\u001b");
   return paper.text;
 }
 
@@ -49,13 +25,13 @@ describe("Sink", () => {
 
   test("styles a piece, and a piece cannot end its style by itself", () => {
     const paper = new Paper({ isTTY: true });
-    new Sink(paper, {}).line(["faint", "a\u001b[22mb"]);
+    paper.sink.line(["faint", "a\u001b[22mb"]);
     expect(paper.text).toBe("\u001b[2ma␛[22mb\u001b[22m\n");
   });
 
   test("ends a line only where one was begun", () => {
     const paper = new Paper();
-    const sink = new Sink(paper, {});
+    const { sink } = paper;
     sink.endLine();
     sink.put("a");
     sink.endLine();
@@ -67,14 +43,14 @@ describe("Sink", () => {
 
   test("prints JSON on one line, without the controls that JSON lets through", () => {
     const paper = new Paper({ isTTY: true });
-    new Sink(paper, {}).json({ text: "a\nb\u009b\u007f" });
+    paper.sink.json({ text: "a\nb\u009b\u007f" });
     expect(paper.text).toBe('{"text":"a\\nb\\u009b\\u007f"}\n');
     expect(JSON.parse(paper.text)).toEqual({ text: "a\nb\u009b\u007f" });
   });
 
   test("flush waits for every write", async () => {
     const paper = new Paper({ holds: true });
-    const sink = new Sink(paper, {});
+    const { sink } = paper;
     sink.line("a");
     sink.line("b");
     let flushed = false;

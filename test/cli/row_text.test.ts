@@ -1,23 +1,13 @@
 import { describe, expect, test } from "bun:test";
-import { Sink } from "../../src/cli/output.ts";
 import { inputText, printRow } from "../../src/cli/row_text.ts";
 import type { HistoryRow } from "../../src/client/client.ts";
+import { Paper } from "./paper.ts";
 
 /** Goal: each kind of row reads well on lines of its own. */
 function printed(fields: Partial<HistoryRow> & Pick<HistoryRow, "role">): string {
-  let text = "";
-  const sink = new Sink(
-    {
-      write(part, done) {
-        text += part;
-        done();
-        return true;
-      },
-    },
-    {},
-  );
-  printRow(sink, { id: 1, turn_id: null, created_at: 1, ...fields });
-  return text;
+  const paper = new Paper();
+  printRow(paper.sink, { id: 1, turn_id: null, created_at: 1, ...fields });
+  return paper.text;
 }
 
 describe("printRow", () => {

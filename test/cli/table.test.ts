@@ -1,28 +1,16 @@
 import { describe, expect, test } from "bun:test";
-import { Sink } from "../../src/cli/output.ts";
 import { ago, printTable } from "../../src/cli/table.ts";
+import { Paper } from "./paper.ts";
 
 /** Goal: columns line up in terminal columns, and a title cannot break out of its line. */
 function table(isTTY: boolean, columns: number, rows: readonly string[][]): string[] {
-  let text = "";
-  const sink = new Sink(
-    {
-      isTTY,
-      columns,
-      write(part, done) {
-        text += part;
-        done();
-        return true;
-      },
-    },
-    { NO_COLOR: "1" },
-  );
+  const paper = new Paper({ isTTY, columns, variables: { NO_COLOR: "1" } });
   printTable(
-    sink,
+    paper.sink,
     ["ID", "TITLE"],
     rows.map((row) => row.map((cell) => ({ text: cell }))),
   );
-  return text.trimEnd().split("\n");
+  return paper.text.trimEnd().split("\n");
 }
 
 describe("printTable", () => {

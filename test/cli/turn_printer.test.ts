@@ -1,8 +1,8 @@
 import { describe, expect, test } from "bun:test";
-import { Sink } from "../../src/cli/output.ts";
 import type { Shown } from "../../src/cli/stream_follower.ts";
 import { createPrinter } from "../../src/cli/turn_printer.ts";
 import type { PromptResult } from "../../src/cli/turn_printer.ts";
+import { Paper } from "./paper.ts";
 
 /** Goal: the answer and nothing else on stdout, progress on stderr, one object a line with `--json`. */
 const RESULT: PromptResult = {
@@ -25,27 +25,17 @@ const TURN: readonly Shown[] = [
 ];
 
 function print(shown: readonly Shown[], options: { json?: boolean; quiet?: boolean } = {}) {
-  const text = { stdout: "", stderr: "" };
-  const sink = (name: "stdout" | "stderr") =>
-    new Sink(
-      {
-        write(part, done) {
-          text[name] += part;
-          done();
-          return true;
-        },
-      },
-      {},
-    );
+  const stdout = new Paper();
+  const stderr = new Paper();
   const printer = createPrinter(
-    { stdout: sink("stdout"), stderr: sink("stderr") },
+    { stdout: stdout.sink, stderr: stderr.sink },
     { json: options.json ?? false, quiet: options.quiet ?? false },
   );
   printer.session("s", true);
   printer.accepted("s", "o");
   for (const each of shown) printer.show(each);
   printer.result(RESULT);
-  return text;
+  return { stdout: stdout.text, stderr: stderr.text };
 }
 
 describe("text", () => {

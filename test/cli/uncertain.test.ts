@@ -123,7 +123,11 @@ describe("a message whose answer is lost", () => {
     await using _ = proxy;
     proxy.deaf = true;
     const { code, stdout, stderr } = await world.run([
-      ...["prompt", "--json", "-s", sessionId, "!say never"],
+      "prompt",
+      "--json",
+      "-s",
+      sessionId,
+      "!say never",
     ]);
     expect(code).toBe(3);
     const { outcome, operation_id: id = "" } = resultOf(stdout);
@@ -142,7 +146,13 @@ describe("a message whose answer is lost", () => {
     await using _ = proxy;
     proxy.fault = "hold";
     const { code, stdout, stderr } = await world.run([
-      ...["prompt", "--json", "--timeout", "3", "-s", sessionId, "!say late"],
+      "prompt",
+      "--json",
+      "--timeout",
+      "3",
+      "-s",
+      sessionId,
+      "!say late",
     ]);
     expect(code).toBe(124);
     expect(stderr).toContain("timed out after 3 s; unconfirmed cancellation");
