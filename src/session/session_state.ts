@@ -19,8 +19,11 @@ import type { SubmissionKind } from "../wire/submission.ts";
 /** Why the head of the queue cannot be consumed. */
 export type BlockingReason = "workspace_missing" | "model_unavailable" | "storage_failure";
 
-/** Why a turn was told to stop. `shutdown` leaves waiting input alone; `removed` has nothing left to write to. */
-export type StopReason = "interrupt" | "shutdown" | "removed";
+/**
+ * Why a turn was told to stop. `interrupt` goes for everything below the session too, `cancel` for this turn alone;
+ * `shutdown` leaves waiting input alone; `removed` has nothing left to write to.
+ */
+export type StopReason = "interrupt" | "cancel" | "shutdown" | "removed";
 
 /** What a session remembers of an input that waits; its text stays in the store. */
 export interface Waiting {
@@ -247,7 +250,12 @@ function ended(state: SessionState, turn: Turn, epoch: number, now: number): Tra
 
 function stop(state: SessionState, reason: StopReason): Transition {
   const { activity } = state;
-  if (activity.kind !== "turn" || activity.stop !== null) return same(state);
+  if (activity.kind !== "turn") return same(state);
+  if (activity.stop === "cancel" && reason === "interrupt") {
+    // It was told already; but now what is below the session is to stop too.
+    return same({ ...state, activity: { ...activity, stop: reason } });
+  }
+  if (activity.stop !== null) return same(state);
   return {
     state: { ...state, activity: { ...activity, stop: reason } },
     effects: [{ kind: "abort", epoch: activity.epoch, reason }],

@@ -414,7 +414,7 @@ export class Sessions {
     const members = session?.turn?.turn.members ?? [];
     if (!members.some((member) => owned.includes(member))) return null;
     if (!members.every((member) => owned.includes(member))) return "shared_running";
-    session?.stop("interrupt");
+    session?.stop("cancel");
     return "interrupt_requested";
   }
 

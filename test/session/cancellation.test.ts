@@ -314,6 +314,39 @@ test("A child that is created and started while its parent stops is stopped too"
   expect(exchange.aborted).toBe(true);
 });
 
+test("A cancellation stops no child: neither its turn nor what waits in it", async () => {
+  await using bench = new SessionBench();
+  const parent = await bench.create();
+  const child = await bench.create({ parentId: parent });
+  const input = await bench.send(parent, "Parent");
+  await bench.model.next();
+  const running = await bench.send(child, "Child");
+  const exchange = await bench.model.next();
+  const waiting = await bench.send(child, "Waits");
+  expect((await bench.sessions.cancel(parent, input)).result).toBe("interrupt_requested");
+  expect((await bench.settled(parent, input)).turn?.state).toBe("interrupted");
+  await settle(10);
+  expect(exchange.aborted).toBe(false);
+  expect(bench.input(child, running).turn?.state).toBe("running");
+  expect(bench.input(child, waiting).state).toBe("pending");
+});
+
+test("An interruption of a turn that a cancellation has told to stop reaches late children all the same", async () => {
+  await using bench = new SessionBench({ tools: [hanging()] });
+  const parent = await bench.create();
+  const input = await bench.send(parent, "Parent");
+  (await bench.model.next()).call("c1", "hang").finish("tool_calls");
+  await until("the call", () => bench.history(parent).includes("tool_call"));
+  await bench.sessions.cancel(parent, input);
+  await bench.sessions.interrupt(parent);
+  const child = await bench.create({ parentId: parent });
+  const late = await bench.send(child, "Late");
+  await bench.model.next();
+  await bench.clock.advance(2000);
+  await bench.settled(parent, input);
+  expect((await bench.settled(child, late)).turn?.state).toBe("interrupted");
+});
+
 test("Deletion cancels what waits, ends the turn and its stream, and what is left behind is silent", async () => {
   await using bench = new SessionBench();
   const session = await bench.create();
