@@ -62,113 +62,176 @@ export function createEventStream(options: SseOptions): ReadableStream<Uint8Arra
   return new ReadableStream<Uint8Array>(writer, { highWaterMark: 0 });
 }
 
+type Controller = ReadableStreamDefaultController<Uint8Array>;
+
+/**
+ * One turn of it: the socket pulls, the subscription gives a frame at once or wakes the writer later, the frame is
+ * enqueued, the pull ends. A frame that is there costs no promise, and no frame costs a timer: thousands of frames a
+ * second pass here when many watch one session.
+ */
 class SseWriter implements UnderlyingDefaultSource<Uint8Array> {
   readonly #options: SseOptions;
+  #controller: Controller | null = null;
   #released = false;
-  /** Ends the wait that goes on, if one does. */
-  #resume: ((woken: boolean) => void) | null = null;
-  /** Whether the subscription has been asked to wake this reader. */
+  /** Ends the pull that waits for the session; `null` while a frame waits for the socket. */
+  #endPull: (() => void) | null = null;
+  /** Whether the subscription has been asked to wake this writer. */
   #watching = false;
-  #stall: Timer | null = null;
-  #failure: { readonly error: unknown } | null = null;
+  #timer: Timer | null = null;
+  /** When the last frame was handed over. */
+  #sentAt = 0;
 
   constructor(options: SseOptions) {
     this.#options = options;
   }
 
-  start(): void {
+  start(controller: Controller): void {
+    this.#controller = controller;
     const { signal } = this.#options;
     if (signal.aborted) this.#release();
     else signal.addEventListener("abort", () => this.#release(), { once: true });
+    this.#sentAt = this.#options.clock.monotonic();
+    this.#schedule(KEEPALIVE_MS);
   }
 
   /** Called when the socket took what it was given; its promise holds back the next call. */
-  async pull(controller: ReadableStreamDefaultController<Uint8Array>): Promise<void> {
-    this.#stall?.cancel();
-    this.#stall = null;
-    const frame = await this.#nextFrame();
-    if (this.#released) return;
-    if (frame === null) await this.#end(controller);
-    else await this.#send(controller, frame);
+  pull(): Promise<void> | undefined {
+    const sent = this.#sendNext();
+    if (sent !== null) return sent;
+    return new Promise((resolve) => {
+      this.#endPull = resolve;
+      this.#watch();
+    });
   }
 
   cancel(): void {
     this.#release();
   }
 
-  /** The next frame to send, or `null` at the session's end. */
-  async #nextFrame(): Promise<Frame | null> {
-    const { subscription, onFailure } = this.#options;
+  /** Sends what is there, or the end; `null` when the session has nothing to say yet. */
+  #sendNext(): Promise<void> | undefined | null {
+    const { subscription } = this.#options;
+    let frame: Frame | null;
     try {
-      for (;;) {
-        const frame = subscription.next();
-        if (frame !== null || subscription.ended) return frame;
-        const woken = await this.#wait();
-        if (this.#failure !== null) throw this.#failure.error;
-        if (this.#released) return null;
-        if (!woken) return subscription.keepalive();
-      }
+      frame = subscription.next();
+      if (frame === null && !subscription.ended) return null;
     } catch (error) {
-      onFailure(error);
-      return null;
+      return this.#fail(error);
     }
-  }
-
-  /** Resolves to whether the subscription woke this reader; to `false` when a keepalive is due. */
-  #wait(): Promise<boolean> {
-    return new Promise((resolve) => {
-      const timer = this.#options.clock.timer(KEEPALIVE_MS, () => this.#resume?.(false));
-      this.#resume = (woken) => {
-        timer.cancel();
-        this.#resume = null;
-        resolve(woken);
-      };
-      this.#watch();
-    });
+    return frame === null ? this.#end() : this.#send(frame);
   }
 
   /** One wait of the subscription serves any number of keepalives. */
   #watch(): void {
     if (this.#watching) return;
     this.#watching = true;
-    const wake = (): void => {
-      this.#watching = false;
-      this.#resume?.(true);
-    };
-    this.#options.subscription.wait().then(wake, (error: unknown) => {
-      this.#failure = { error };
-      wake();
-    });
+    this.#options.subscription.wait().then(
+      () => this.#woken(),
+      (error: unknown) => this.#finishPull(this.#fail(error)),
+    );
   }
 
-  async #send(
-    controller: ReadableStreamDefaultController<Uint8Array>,
-    frame: Frame,
-  ): Promise<void> {
-    const bytes = await this.#options.coder.encode(encodeFrame(frame));
-    if (this.#released) return;
-    controller.enqueue(bytes);
-    this.#stall = this.#options.clock.timer(WRITE_STALL_MS, () => {
-      this.#release();
-      // Closing would wait for the reader that does not read.
-      controller.error(new Error("The reader took nothing for too long"));
-    });
+  #woken(): void {
+    this.#watching = false;
+    if (this.#released || this.#endPull === null) return;
+    const sent = this.#sendNext();
+    if (sent === null) this.#watch();
+    else this.#finishPull(sent);
   }
 
-  async #end(controller: ReadableStreamDefaultController<Uint8Array>): Promise<void> {
-    const tail = await this.#options.coder.end();
+  #finishPull(sent: Promise<void> | undefined): void {
+    const endPull = this.#endPull;
+    this.#endPull = null;
+    if (sent === undefined) endPull?.();
+    else void sent.then(endPull);
+  }
+
+  #sendKeepalive(): Promise<void> | undefined {
+    try {
+      return this.#send(this.#options.subscription.keepalive());
+    } catch (error) {
+      return this.#fail(error);
+    }
+  }
+
+  #send(frame: Frame): Promise<void> | undefined {
+    let bytes: Uint8Array | Promise<Uint8Array>;
+    try {
+      bytes = this.#options.coder.encode(encodeFrame(frame));
+    } catch (error) {
+      return this.#fail(error);
+    }
+    if (bytes instanceof Uint8Array) return this.#enqueue(bytes);
+    return bytes.then(
+      (coded) => this.#enqueue(coded),
+      (error: unknown) => this.#fail(error),
+    );
+  }
+
+  #enqueue(bytes: Uint8Array): undefined {
     if (this.#released) return;
-    if (tail.length > 0) controller.enqueue(tail);
-    controller.close();
+    this.#controller?.enqueue(bytes);
+    this.#sentAt = this.#options.clock.monotonic();
+  }
+
+  /** The session cannot be read any more; its reader only sees the stream end. */
+  #fail(error: unknown): Promise<void> | undefined {
+    if (this.#released) return undefined;
+    this.#options.onFailure(error);
+    return this.#end();
+  }
+
+  #end(): Promise<void> | undefined {
+    const tail = this.#options.coder.end();
+    if (tail instanceof Uint8Array) return this.#close(tail);
+    return tail.then((bytes) => this.#close(bytes));
+  }
+
+  #close(tail: Uint8Array): undefined {
+    if (this.#released) return;
+    if (tail.length > 0) this.#controller?.enqueue(tail);
+    this.#controller?.close();
     this.#release();
+  }
+
+  /**
+   * Looks at what time has done: to a session that was silent, or to a frame that nobody takes. The timer is never
+   * moved when a frame goes; it looks again when it would have been due.
+   */
+  #look(): void {
+    const silentMs = this.#options.clock.monotonic() - this.#sentAt;
+    const waits = this.#endPull !== null;
+    const limitMs = waits ? KEEPALIVE_MS : WRITE_STALL_MS;
+    if (silentMs < limitMs) {
+      // A frame that waits for the socket may be taken any time, and then a keepalive is due sooner.
+      this.#schedule(Math.min(limitMs - silentMs, KEEPALIVE_MS));
+      return;
+    }
+    if (!waits) {
+      this.#giveUp();
+      return;
+    }
+    this.#finishPull(this.#sendKeepalive());
+    this.#schedule(KEEPALIVE_MS);
+  }
+
+  #schedule(delayMs: number): void {
+    if (!this.#released) this.#timer = this.#options.clock.timer(delayMs, () => this.#look());
+  }
+
+  #giveUp(): void {
+    this.#release();
+    // Closing would wait for the reader that does not read.
+    this.#controller?.error(new Error("The reader took nothing for too long"));
   }
 
   #release(): void {
     if (this.#released) return;
     this.#released = true;
-    this.#stall?.cancel();
+    this.#timer?.cancel();
     this.#options.subscription.close();
     this.#options.coder.close();
-    this.#resume?.(true);
+    this.#endPull?.();
+    this.#endPull = null;
   }
 }
