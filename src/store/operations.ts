@@ -175,9 +175,12 @@ export class Operations {
     return this.#tables.database.write(() => this.cancelIn(sessionId, asked), effect);
   }
 
-  /** Says why the session's waiting inputs wait; `null` where nothing holds them up. */
+  /** Says why the session's waiting inputs wait; `null` where nothing holds them up, as in an empty queue. */
   setBlocking(sessionId: string, reason: string | null): Promise<void> {
-    return this.#tables.database.write(() => this.#tables.sessions.block(sessionId, reason));
+    const { database, sessions } = this.#tables;
+    return database.write(() =>
+      sessions.block(sessionId, this.pendingCount(sessionId) === 0 ? null : reason),
+    );
   }
 
   /** Removes one batch of expired receipts; the value is how many. Costs no write where none has expired. */

@@ -549,6 +549,19 @@ describe("Operations: inputs", () => {
     expect(bench.store.sessions.get(sessionId)?.blockingReason).toBeNull();
   });
 
+  test("keeps no reason for an empty queue, also where the reason comes after the cancellation", async () => {
+    await using bench = openBench();
+    const sessionId = await createSession(bench);
+    const operationId = await admit(bench, sessionId);
+    const { operations } = bench.store;
+    await Promise.all([
+      operations.cancelWaiting(sessionId, [operationId]),
+      operations.setBlocking(sessionId, "model_unavailable"),
+    ]);
+    const next = await admit(bench, sessionId);
+    expect(operations.receipt(next)).not.toHaveProperty("blockingReason");
+  });
+
   test("finds what an id names or owns, in acceptance order, and no rejected one", async () => {
     await using bench = openBench();
     const sessionId = await createSession(bench);
