@@ -65,6 +65,8 @@ export class Session implements RunningOwner {
   #view: View;
   #controller = new AbortController();
   #retryTimer: Timer | null = null;
+  /** Why the queue waits is not on disk. */
+  #reasonUnstored = false;
   #quietWaiters: (() => void)[] = [];
   #closed = false;
 
@@ -252,12 +254,13 @@ export class Session implements RunningOwner {
         break;
       case "schedule_retry":
         this.#scheduleRetry(effect.at);
+        if (this.#reasonUnstored) void this.#storeBlocking();
         break;
       case "cancel_retry":
         this.#retryTimer?.cancel();
         break;
       case "store_blocking":
-        void this.#storeBlocking(effect.reason);
+        void this.#storeBlocking();
         break;
       case "abort":
         this.#controller.abort(new TurnStopped(effect.reason));
@@ -305,11 +308,14 @@ export class Session implements RunningOwner {
     });
   }
 
-  async #storeBlocking(reason: BlockingReason): Promise<void> {
+  async #storeBlocking(): Promise<void> {
+    const reason = this.#state.blocking?.reason ?? null;
+    this.#reasonUnstored = false;
     try {
       await this.#deps.store.operations.setBlocking(this.id, reason);
     } catch (error) {
       // The queue waits all the same; the reason is told again with the next failure.
+      this.#reasonUnstored = true;
       this.#deps.log.warn("Why a queue waits could not be stored", { error });
     }
   }

@@ -157,6 +157,27 @@ test("A consumption that the store fails leaves the input pending and no transcr
   expect((await bench.settled(session, input)).turn?.state).toBe("completed");
 });
 
+test("A reason that could not be stored is stored with the next failed try", async () => {
+  await using bench = new SessionBench();
+  const session = await bench.create();
+  const { conversation, database, operations } = bench.store;
+  const fails = (): Promise<never> =>
+    database.write<never>(() => {
+      throw new Error("disk I/O error");
+    });
+  conversation.consume = fails;
+  const setBlocking = operations.setBlocking.bind(operations);
+  operations.setBlocking = fails;
+  const input = await bench.send(session, "One");
+  await until("the phase", () => bench.resource(session).phase === "blocked");
+  await settle(10);
+  expect(bench.sessions.receipt(input).blockingReason).toBeUndefined();
+  operations.setBlocking = setBlocking;
+  await bench.clock.advance(CONSUME_RETRY_MS);
+  await until("the reason", () => bench.sessions.receipt(input).blockingReason !== undefined);
+  expect(bench.sessions.receipt(input).blockingReason).toBe("storage_failure");
+});
+
 test("While a turn runs, input that cannot be taken waits, and the turn goes on; then the queue is blocked", async () => {
   await using bench = new SessionBench();
   const session = await bench.create();
