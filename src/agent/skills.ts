@@ -112,8 +112,9 @@ async function readSkill(
   const path = join(directory, SKILL_FILE_NAME);
   let text: string;
   try {
-    const { size } = await stat(path);
-    if (size > SKILL_BYTES_MAX) return null;
+    const found = await stat(path);
+    // A pipe would never be read to its end, nor would a link to a device; a workspace may hold either.
+    if (!found.isFile() || found.size > SKILL_BYTES_MAX) return null;
     text = await readFile(path, "utf8");
   } catch {
     return null;

@@ -46,6 +46,8 @@ describe("Skills", () => {
     mkdirSync(join(inHome(home.path), "empty"));
     writeFileSync(join(inHome(home.path), "file"), "Text");
     symlinkSync("/nowhere", join(inHome(home.path), "dangling"));
+    mkdirSync(join(inHome(home.path), "device"));
+    symlinkSync("/dev/null", join(inHome(home.path), "device", "SKILL.md"));
     const skills = new Skills({ home: home.path });
     expect((await skills.list(null)).map((skill) => skill.name)).toEqual(["good"]);
     expect(await new Skills({ home: "/nowhere" }).list("/nowhere")).toEqual([]);
