@@ -113,6 +113,30 @@ test("The receipt is looked up before session, skill, queue and age", async () =
   expect([replay.status, replay.replayed]).toEqual([202, true]);
 });
 
+test("An id past its age replays as long as its receipt lives", async () => {
+  await using bench = new SessionBench();
+  const session = await bench.create();
+  const dayMs = 24 * 3_600_000;
+  const operationId = idAt(bench, -6 * dayMs);
+  await bench.submit(session, message("One"), { operationId });
+  (await bench.model.next()).say("1").finish();
+  await bench.settled(session, operationId);
+  await bench.clock.advance(2 * dayMs);
+  const replay = await bench.submit(session, message("One"), { operationId });
+  expect([replay.status, replay.replayed]).toEqual([202, true]);
+  const creation = {
+    operationId: bench.ids.uuidv7(),
+    workspace: bench.workspace,
+    title: null,
+    model: null,
+    parentId: null,
+    settings: {},
+  };
+  const created = await bench.sessions.create(creation);
+  await bench.clock.advance(7 * dayMs);
+  expect((await bench.sessions.create(creation)).body).toBe(created.body);
+});
+
 test("Ids without a receipt are refused by their age, on both sides of each limit", async () => {
   await using bench = new SessionBench();
   const session = await bench.create();

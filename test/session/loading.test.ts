@@ -153,9 +153,14 @@ test("A sweep forgets the replay window of a session that nobody watches; a read
   (await bench.model.next()).say("1").finish();
   await bench.settled(session, input);
   watch.drain();
+  const { generation, cursor } = watch;
+  await bench.sessions.sweep();
+  // A watched session keeps its window: this reader may be cut off at any moment.
+  const replay = bench.sessions.subscribe(session, { generation, seq: cursor - 1 });
+  expect(replay.next()?.data).not.toContain('"kind":"reset"');
+  replay.close();
   watch.subscription.close();
   await bench.sessions.sweep();
-  const { generation, cursor } = watch;
   const seen = bench.sessions.subscribe(session, { generation, seq: cursor }).next();
   expect(JSON.parse(seen?.data ?? "")).toEqual({ generation, cursor, events: [] });
   const behind = bench.sessions.subscribe(session, { generation, seq: cursor - 1 }).next();

@@ -29,12 +29,16 @@ test("property: a token with any character changed is never good", () => {
   const tokens = new SpillTokens("instance", seededRandom());
   const token = tokens.issue(CAPTURE);
   fc.assert(
-    fc.property(fc.nat(token.length - 1), fc.constantFrom("0", "a", "Z", ".", "_", "-"), (at, letter) => {
-      const changed = token.slice(0, at) + letter + token.slice(at + 1);
-      const reading = tokens.read("s", "c", changed);
-      // The last character of base64url holds bits that stand for nothing.
-      if (changed !== token && at < token.length - 1) expect(reading.kind).not.toBe("good");
-    }),
+    fc.property(
+      fc.nat(token.length - 1),
+      fc.constantFrom("0", "a", "Z", ".", "_", "-"),
+      (at, letter) => {
+        const changed = token.slice(0, at) + letter + token.slice(at + 1);
+        const reading = tokens.read("s", "c", changed);
+        // The last character of base64url holds bits that stand for nothing.
+        if (changed !== token && at < token.length - 1) expect(reading.kind).not.toBe("good");
+      },
+    ),
     { numRuns: 500 },
   );
 });

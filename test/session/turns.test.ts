@@ -186,6 +186,13 @@ test("A continuation leaves a marker without a text row, and the model is asked 
   ]);
 });
 
+const NO_USAGE = {
+  inputTokens: null,
+  outputTokens: null,
+  cachedInputTokens: null,
+  reasoningTokens: null,
+};
+
 function tool(
   name: string,
   run: (input: unknown, context: ToolContext) => Promise<ToolResult>,
@@ -565,21 +572,56 @@ test("A turn whose commit fails for the disk's sake goes on when the disk does, 
 test("A model that never stops talking leaves the event loop to others", async () => {
   await using bench = new SessionBench();
   const session = await bench.create();
-  let turns = 0;
-  bench.model.answer = (exchange) => {
-    const block = exchange.open("text");
-    for (let count = 0; count < 2000; count += 1) exchange.delta(block, "x");
-    exchange.send({ type: "block_ended", block }).finish();
+  let loops = 0;
+  let running = true;
+  const loop = (): void => {
+    loops += 1;
+    if (running) setImmediate(loop);
   };
-  let ticking = true;
-  const tick = (): void => {
-    if (!ticking) return;
-    turns += 1;
-    setImmediate(tick);
+  let during = 0;
+  bench.model.stream = async function* stream() {
+    const before = loops;
+    yield { type: "block_started", block: "0", kind: "text" };
+    for (let count = 0; count < 2000; count += 1) yield { type: "delta", block: "0", text: "x" };
+    during = loops - before;
+    yield { type: "finished", reason: "stop", usage: NO_USAGE };
   };
-  setImmediate(tick);
+  setImmediate(loop);
   const input = await bench.send(session, "Go");
-  await until("the end", () => bench.input(session, input).turn?.state === "completed");
-  ticking = false;
-  expect(turns).toBeGreaterThan(20);
+  await bench.settled(session, input);
+  running = false;
+  expect(during).toBeGreaterThan(20);
+});
+
+test("A stream that is not read to its end is let go of", async () => {
+  await using bench = new SessionBench();
+  const session = await bench.create();
+  let isLetGo = false;
+  bench.model.stream = async function* stream() {
+    try {
+      for (;;) yield { type: "delta", block: "0", text: "x" };
+    } finally {
+      isLetGo = true;
+    }
+  };
+  const input = await bench.send(session, "Go");
+  await bench.phase(session, "running");
+  await bench.sessions.interrupt(session);
+  expect((await bench.settled(session, input)).turn?.state).toBe("interrupted");
+  await until("the end of the stream", () => isLetGo);
+});
+
+test("What a step committed is no longer provisional while its tools run", async () => {
+  const gate = Promise.withResolvers<ToolResult>();
+  await using bench = new SessionBench({ tools: [tool("wait", () => gate.promise)] });
+  const session = await bench.create();
+  const input = await bench.send(session, "Go");
+  (await bench.model.next()).say("Calling").call("c1", "wait").finish("tool_calls");
+  await until("the call", () => bench.history(session).includes("tool_call"));
+  const reset = await bench.watch(session).until("reset");
+  expect(reset.active_output).toEqual({ segments: [], incomplete: false });
+  expect(reset.history.map(({ role }) => role)).toEqual(["user", "assistant", "tool_call"]);
+  gate.resolve({ output: "out", isError: false });
+  (await bench.model.next()).say("ok").finish();
+  await bench.settled(session, input);
 });
