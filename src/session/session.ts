@@ -465,8 +465,9 @@ export class Session implements RunningOwner {
       preview: (call) => {
         if (isCurrent()) this.#preview(call);
       },
-      toolPhase: (call, phase) => {
-        if (isCurrent()) this.#stream.tools.enter({ ...call, phase, preview: previewOf(call) });
+      toolRuns: (call) => {
+        if (!isCurrent()) return;
+        this.#stream.tools.enter({ ...call, phase: "running", preview: previewOf(call) });
       },
       toolOutput: (callId, preview) => {
         if (isCurrent()) this.#stream.tools.output(callId, preview);

@@ -21,7 +21,6 @@ import type { Store } from "../store/store.ts";
 import { Problem } from "../wire/problem.ts";
 import { Answer, type AnswerSink } from "./answer.ts";
 import type { Batch } from "./consumption.ts";
-import type { ToolPhase } from "./tool_progress.ts";
 
 /**
  * Owns the course of one turn: steps of a model and its tools, retries, steering at step boundaries, and its end
@@ -41,8 +40,8 @@ export interface TurnPort extends AnswerSink {
   /** The session is over: nothing can be written any more. */
   isClosed(): boolean;
   session(): SessionRecord;
-  /** A call goes on to another phase. */
-  toolPhase(call: ToolCallPart, phase: ToolPhase): void;
+  /** A call runs from now on. */
+  toolRuns(call: ToolCallPart): void;
   toolOutput(callId: string, preview: string): void;
   retry(attempt: FailedAttempt): void;
   /** Resolves when the rows are on disk and published. @throws {Problem} storage_unavailable, session_not_found */
@@ -279,10 +278,9 @@ class TurnRun {
 
   async #callTool(call: ToolCallPart): Promise<void> {
     const port = this.#port;
-    port.toolPhase(call, "running");
+    port.toolRuns(call);
     const { output, isError } = await this.#runTool(call);
     port.signal.throwIfAborted();
-    port.toolPhase(call, "finishing");
     await this.#commit(
       [
         {
