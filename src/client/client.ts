@@ -12,6 +12,7 @@ import { CancellationSchema, InputSchema, InterruptionSchema } from "../wire/inp
 import type { Cancellation, Input, Interruption } from "../wire/input.ts";
 import { ReceiptSchema } from "../wire/operation.ts";
 import type { Receipt } from "../wire/operation.ts";
+import type { ImageVariant } from "../wire/query.ts";
 import {
   CommandResultSchema,
   HealthSchema,
@@ -273,9 +274,15 @@ export class Client {
     );
   }
 
-  /** `GET /sessions/{id}/images/{image_id}`. */
-  async image(sessionId: string, imageId: string, options?: CallOptions): Promise<ImageContent> {
-    const path = `${sessionPath(sessionId)}/images/${encodeURIComponent(imageId)}`;
+  /** `GET /sessions/{id}/images/{image_id}`: the upload, or with `fitted` what the model gets of it. */
+  async image(
+    sessionId: string,
+    imageId: string,
+    { variant }: { readonly variant?: ImageVariant } = {},
+    options?: CallOptions,
+  ): Promise<ImageContent> {
+    const image = `${sessionPath(sessionId)}/images/${encodeURIComponent(imageId)}`;
+    const path = `${image}${query({ variant })}`;
     const answer = await this.transport.call({ ...get(path), accept: "*/*" }, options);
     return { mimeType: answer.headers.get("content-type") ?? "", bytes: answer.bytes };
   }

@@ -1,6 +1,6 @@
 import { Elysia } from "elysia";
 import type { Sessions } from "../session/sessions.ts";
-import { ImagePathSchema, NoQuerySchema } from "../wire/query.ts";
+import { ImagePathSchema, ImageQuerySchema } from "../wire/query.ts";
 import { refusals } from "./refusals.ts";
 import { inPath, inQuery } from "./request_schema.ts";
 
@@ -8,17 +8,17 @@ import { inPath, inQuery } from "./request_schema.ts";
 export function images(floor: Sessions) {
   return new Elysia({ name: "images" }).get(
     "/sessions/:id/images/:image_id",
-    ({ params }) => {
-      const { mimeType, bytes } = floor.image(params.id, params.image_id);
+    ({ params, query }) => {
+      const { mimeType, bytes } = floor.image(params.id, params.image_id, query.variant);
       return new Response(new Uint8Array(bytes), { headers: headersOf(mimeType) });
     },
     {
       params: inPath(ImagePathSchema),
-      query: inQuery(NoQuerySchema),
+      query: inQuery(ImageQuerySchema),
       response: refusals("session_not_found", "image_not_found"),
       detail: {
         operationId: "getImage",
-        summary: "An upload, original or fitted",
+        summary: "An upload, original or fitted for the model",
         tags: ["history"],
         responses: {
           200: {

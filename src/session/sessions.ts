@@ -16,6 +16,7 @@ import type { HistoryPage, HistoryRow } from "../wire/history.ts";
 import type { CancelResult, Cancellation, Input, Interruption } from "../wire/input.ts";
 import type { Receipt } from "../wire/operation.ts";
 import { Problem } from "../wire/problem.ts";
+import type { ImageVariant } from "../wire/query.ts";
 import type { CommandResult } from "../wire/server.ts";
 import type { SessionPage, SessionResource } from "../wire/session.ts";
 import type { CommandBody, Creation, SessionPatch, Submission } from "../wire/submission.ts";
@@ -302,10 +303,13 @@ export class Sessions {
     return this.#store.history.row(sessionId, rowId);
   }
 
-  /** @throws {Problem} session_not_found, image_not_found */
-  image(sessionId: string, imageId: string): StoredImage {
+  /**
+   * @param variant what was uploaded, or what the model gets; the same where nothing had to be fitted
+   * @throws {Problem} session_not_found, image_not_found
+   */
+  image(sessionId: string, imageId: string, variant: ImageVariant = "original"): StoredImage {
     this.#store.sessions.require(sessionId);
-    const image = this.#store.images.get(sessionId, imageId);
+    const image = this.#store.images.get(sessionId, imageId, variant);
     if (image === null) throw new Problem("image_not_found");
     return image;
   }

@@ -93,6 +93,12 @@ export const EventsQuerySchema = v.pipe(
 );
 export type EventsQuery = v.InferOutput<typeof EventsQuerySchema>;
 
+/** `GET /sessions/{id}/images/{image_id}`: as it was uploaded, or as the model gets it. */
+export const ImageQuerySchema = v.strictObject({
+  variant: v.optional(v.picklist(["original", "fitted"]), "original"),
+});
+export type ImageVariant = v.InferOutput<typeof ImageQuerySchema>["variant"];
+
 /** `GET /sessions/{id}/active-output/{content_id}`. */
 export const ActiveOutputQuerySchema = v.strictObject({
   snapshot: Opaque,

@@ -217,6 +217,12 @@ const cases: Record<string, Case> = {
     answer: new Response(new Uint8Array([1, 2]), { headers: { "content-type": "image/png" } }),
     result: { mimeType: "image/png", bytes: new Uint8Array([1, 2]) },
   },
+  "image fitted": {
+    call: (client) => client.image(SESSION, "i/1", { variant: "fitted" }),
+    line: `GET /sessions/${SESSION}/images/i%2F1?variant=fitted`,
+    answer: new Response(new Uint8Array([1]), { headers: { "content-type": "image/png" } }),
+    result: { mimeType: "image/png", bytes: new Uint8Array([1]) },
+  },
   receipt: {
     call: (client) => client.receipt(INPUT),
     line: `GET /operations/${INPUT}`,

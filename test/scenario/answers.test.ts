@@ -123,6 +123,35 @@ test("an upload is given back as it was sent, and cannot run in a browser", asyn
   expect((await daemon.request(`/sessions/${sessionId}/images/nope`)).status).toBe(404);
 });
 
+test("an upload that is too large for the model is fitted; history keeps the size that was sent", async () => {
+  const wide = await new Bun.Image(Buffer.from(PNG, "base64")).resize(3136, 4).png().bytes();
+  const own = await daemon.session();
+  const id = await daemon.say(own, "Look", {
+    images: [{ mimeType: "image/png", data: Buffer.from(wide).toString("base64") }],
+  });
+  const exchange = await daemon.model.next();
+  exchange.say("wide").finish();
+  await daemon.ended(own, id);
+  const { items } = await holds(HistoryPageSchema, "GET", `/sessions/${own}/history`);
+  const image = items[0]?.images?.[0];
+  expect(image).toMatchObject({
+    mime_type: "image/png",
+    width: 3136,
+    height: 4,
+    bytes: wide.length,
+  });
+  const path = `/sessions/${own}/images/${image?.image_id}`;
+  const read = async (query: string): Promise<Uint8Array> =>
+    (await daemon.request(path + query)).bytes();
+  expect(await read("")).toEqual(wide);
+  expect(await read("?variant=original")).toEqual(wide);
+  const fitted = await read("?variant=fitted");
+  expect(await new Bun.Image(fitted).metadata()).toMatchObject({ width: 1568, height: 2 });
+  const [part] = exchange.request.messages.at(-1)?.parts ?? [];
+  expect(part).toEqual({ type: "image", mimeType: "image/png", data: fitted });
+  expect((await daemon.request(`${path}?variant=small`)).status).toBe(400);
+});
+
 test("a change names what it changes by its ETag, and is refused where that has changed", async () => {
   const path = `/sessions/${sessionId}`;
   const before = await daemon.send("GET", path);
