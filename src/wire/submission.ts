@@ -104,9 +104,14 @@ export function fromEvents(sessionId: string, body: EventsSubmission): Submissio
     operationId: body.operationId,
     sessionId,
     clientId: body.clientId?.toWellFormed() ?? null,
-    submissionId: body.submissionId ?? null,
+    submissionId: ownerOf(body.operationId, body.submissionId),
     action: eventsAction(body),
   };
+}
+
+/** An owner that was written out and is the default is the default (operations.md, Requests and duplicate detection). */
+function ownerOf(operationId: string, submissionId: string | undefined): string | null {
+  return submissionId === undefined || submissionId === operationId ? null : submissionId;
 }
 
 function eventsAction(body: EventsSubmission): SubmissionAction {
@@ -135,7 +140,7 @@ export function fromInputs(
     operationId,
     sessionId,
     clientId: body.client_id?.toWellFormed() ?? null,
-    submissionId: body.submission_id ?? null,
+    submissionId: ownerOf(operationId, body.submission_id),
     action: inputsAction(body),
   };
 }

@@ -55,6 +55,8 @@ describe("submissionFingerprint()", () => {
     const plain = events({ text: "hi" });
     expect(events({ type: "user", text: "hi", images: [] })).toBe(plain);
     expect(events({ text: "hi", clientId: "echo" })).toBe(plain);
+    expect(events({ text: "hi", submissionId: OPERATION })).toBe(plain);
+    expect(inputs({ kind: "message", text: "hi", submission_id: OPERATION })).toBe(plain);
     expect(inputs({ kind: "skill", name: "x", arguments: "" })).toBe(
       inputs({ kind: "skill", name: "x" }),
     );
@@ -69,7 +71,6 @@ describe("submissionFingerprint()", () => {
       events({ text: "" }, [sha256Hex("a"), sha256Hex("b")]),
       events({ text: "" }, [sha256Hex("b"), sha256Hex("a")]),
       events({ text: "hi", submissionId: OWNER }),
-      events({ text: "hi", submissionId: OPERATION }),
       events({ type: "continue" }),
       events({ type: "continue", submissionId: OWNER }),
       inputs({ kind: "skill", name: "x" }),
