@@ -1,5 +1,3 @@
-import { VERSION } from "./base/version.ts";
-
 /**
  * The executable: picks a verb, nothing else. What a verb needs is loaded when it is picked; the two that are
  * started most, the daemon and `version`, do not wait for the parser of command lines.
@@ -17,9 +15,9 @@ async function runDaemonVerb(): Promise<void> {
   process.exit(await runDaemon({ port: null }));
 }
 
-function printVersion(): Promise<void> {
-  process.stdout.write(`albedo ${VERSION}\n`);
-  return Promise.resolve();
+async function printVersion(): Promise<void> {
+  const { version } = await import("./cli/version.ts");
+  version();
 }
 
 async function runAnyVerb(argv: readonly string[]): Promise<void> {

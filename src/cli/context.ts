@@ -6,8 +6,8 @@ import { createIds } from "../base/ids.ts";
 import type { Client } from "../client/client.ts";
 import { Connection } from "./connection.ts";
 import { EXIT } from "./exit.ts";
-import { Sink } from "./output.ts";
-import type { Output } from "./output.ts";
+import { descriptorStream, mayBeTerminal, Sink } from "./output.ts";
+import type { Output, Writable } from "./output.ts";
 import { Signals } from "./signals.ts";
 import { StateFile } from "./state_file.ts";
 
@@ -32,12 +32,9 @@ export interface Context {
 export function processContext(options: { readonly quiet: boolean }): Context {
   const variables = process.env;
   const output: Output = {
-    stdout: new Sink(process.stdout, variables),
-    stderr: new Sink(process.stderr, variables),
+    stdout: new Sink(outputStream("stdout"), variables),
+    stderr: new Sink(outputStream("stderr"), variables),
   };
-  // Whoever read the answer has gone, as `head` does; there is nobody left to tell.
-  process.stdout.on("error", () => process.exit(EXIT.brokenPipe));
-  process.stderr.on("error", () => process.exit(EXIT.brokenPipe));
   const { home } = readEnvironment(variables, homedir());
   const notice = (text: string): void => {
     if (options.quiet) return;
@@ -62,4 +59,14 @@ export function processContext(options: { readonly quiet: boolean }): Context {
     notice,
     connect: () => connection.open(),
   };
+}
+
+function outputStream(name: "stdout" | "stderr"): Writable {
+  // Whoever read the answer has gone, as `head` does; there is nobody left to tell.
+  const onBroken = (): void => process.exit(EXIT.brokenPipe);
+  const descriptor = name === "stdout" ? 1 : 2;
+  if (!mayBeTerminal(descriptor)) return descriptorStream(descriptor, onBroken);
+  const stream = process[name];
+  stream.on("error", onBroken);
+  return stream;
 }

@@ -66,9 +66,9 @@ export async function runDaemon(flags: DaemonFlags): Promise<ExitCode> {
 
 /** Says where it listens, and waits until it has stopped. */
 async function serve(daemon: Daemon): Promise<ExitCode> {
-  // Whoever started it may not read what it says.
-  process.stdout.on("error", () => {});
-  process.stdout.write(`albedo listens on ${daemon.url}\n`);
+  // Not through `process.stdout`, whose streams take as long to load as the store to open, while clients wait; and
+  // whoever started it may not read what it says, which a console does not mind.
+  console.log(`albedo listens on ${daemon.url}`);
   await daemon.stopped;
   return EXIT.done;
 }

@@ -1,3 +1,5 @@
+import { fstatSync, writeSync } from "node:fs";
+import { hasCode } from "./exit.ts";
 import { safeForTerminal } from "./terminal_text.ts";
 
 /**
@@ -5,7 +7,7 @@ import { safeForTerminal } from "./terminal_text.ts";
  *
  * I1 Colour only on a terminal, unless `FORCE_COLOR` says so; never where `NO_COLOR` is set (no-color.org).
  * I2 Nothing a model, a tool or another client wrote reaches a terminal with its control characters.
- * I3 The process leaves only after `flush`, since a pipe takes 64 KiB at a time.
+ * I3 The process leaves only after `flush`, since a terminal may take its time.
  */
 export type Style = "bold" | "faint" | "red" | "green" | "yellow" | "cyan";
 
@@ -26,6 +28,52 @@ export interface Writable {
   readonly isTTY?: boolean | undefined;
   readonly columns?: number | undefined;
   write(text: string, done: (error?: Error | null) => void): boolean;
+}
+
+/** How long to wait where the other end of a pipe that does not block is full. */
+const FULL_PIPE_MS = 2;
+
+/**
+ * A descriptor that is no terminal, written to at once. `process.stdout` would do the same, and takes as long to
+ * load as a short verb to run.
+ *
+ * @param onBroken called when nobody reads any more
+ */
+export function descriptorStream(descriptor: number, onBroken: () => void): Writable {
+  return {
+    isTTY: false,
+    write(text, done) {
+      try {
+        writeWhole(descriptor, new TextEncoder().encode(text));
+      } catch (error) {
+        if (!hasCode(error, "EPIPE")) throw error;
+        onBroken();
+      }
+      done();
+      return true;
+    },
+  };
+}
+
+function writeWhole(descriptor: number, bytes: Uint8Array): void {
+  let written = 0;
+  while (written < bytes.length) {
+    try {
+      written += writeSync(descriptor, bytes, written);
+    } catch (error) {
+      if (!hasCode(error, "EAGAIN")) throw error;
+      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, FULL_PIPE_MS);
+    }
+  }
+}
+
+/** Whether the descriptor may be a terminal: all terminals are character devices, and so is the null device. */
+export function mayBeTerminal(descriptor: number): boolean {
+  try {
+    return fstatSync(descriptor).isCharacterDevice();
+  } catch {
+    return true;
+  }
 }
 
 type Variables = Readonly<Record<string, string | undefined>>;

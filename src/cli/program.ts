@@ -2,6 +2,7 @@ import { Command, CommanderError, InvalidArgumentError } from "commander";
 import { VERSION } from "../base/version.ts";
 import { EXIT, usageError } from "./exit.ts";
 import { runVerb } from "./run.ts";
+import { version } from "./version.ts";
 
 /**
  * Owns the table of verbs: their names, options, help and examples. What a verb does stands in the file of its
@@ -374,9 +375,7 @@ function addLogs(program: Command): void {
 function addVersion(program: Command): void {
   verb(program, "version", "print the version")
     .addHelpText("after", examples("albedo version"))
-    .action(() => {
-      process.stdout.write(`albedo ${VERSION}\n`);
-    });
+    .action(version);
 }
 
 function addCompletion(program: Command): void {

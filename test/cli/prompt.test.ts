@@ -257,6 +257,14 @@ describe("albedo prompt", () => {
     expect(code).toBe(141);
   });
 
+  test("loses nothing of a long answer on its way through a slow pipe", async () => {
+    await using world = new CliWorld();
+    const { stdout } = await world.run(["prompt", "--quiet", "!repeat 40000 0123456789"], {
+      command: ["bash", "-c", '"$@" | { sleep 0.3; cat; }', "bash", ...albedoCommand()],
+    });
+    expect(stdout).toStartWith("0123456789".repeat(40_000));
+  });
+
   test("shows control characters on a terminal instead of obeying them", async () => {
     await using world = new CliWorld();
     writeFileSync(join(world.workspace, "hostile"), "\u001b]0;owned\u0007\u001b[31mred\n");
