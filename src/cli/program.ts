@@ -34,6 +34,8 @@ Environment:
   ALBEDO_HOME  where the data lies (default: $XDG_DATA_HOME/albedo, else ~/.local/share/albedo)
   ALBEDO_PORT  the daemon's port (default: a free one)
   ALBEDO_LOG   the daemon's log level: debug, info, warn, error
+  ALBEDO_ORIGINS         origins of web pages that may use the daemon, separated by commas
+  ALBEDO_UNLOAD_SECONDS  when a quiet session leaves the daemon's memory (default: 3600)
   NO_COLOR, FORCE_COLOR`;
 
 export function createProgram(): Command {

@@ -219,6 +219,29 @@ describe("albedo prompt", () => {
     expect(second.code).toBe(0);
   });
 
+  test("follows its waiting input over a daemon that is stopped and started again", async () => {
+    await using world = new CliWorld();
+    const running = world.start(["prompt", "--json", "!bash sleep 60"]);
+    await until("the tool", () => running.stdout.includes('"tool_started"'));
+    const [session] = await world.json<{ id: string }>(["sessions"]);
+    const waiting = world.start(["prompt", "-s", session?.id ?? "", "!say afterwards"]);
+    await until("the waiting input", async () => {
+      const [shown] = await world.json<{ pending_count: number }>(["sessions"]);
+      return shown?.pending_count === 1;
+    });
+    expect((await world.run(["daemon", "--stop"])).code).toBe(0);
+    const stopped = await running.outcome;
+    expect(stopped.code).toBe(130);
+    expect(resultOf(stopped.stdout).outcome).toBe("interrupted");
+    // It was stopped on purpose: whoever follows does not start it, somebody else does.
+    await until("the notice", () => waiting.stderr.includes("waiting for it"));
+    expect(waiting.stderr).not.toContain("starting it again");
+    expect((await world.run(["models"])).stderr).toContain("started a daemon");
+    const { code, stdout } = await waiting.outcome;
+    expect(stdout).toContain("afterwards");
+    expect(code).toBe(0);
+  });
+
   test("prints only its own turn in a session that has others", async () => {
     await using world = new CliWorld();
     const [session] = await world.json<Line>(["prompt", "!say first"]);
