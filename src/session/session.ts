@@ -1,5 +1,5 @@
 import type { ToolCallPart } from "../agent/provider.ts";
-import type { Clock, Timer } from "../base/clock.ts";
+import type { Clock } from "../base/clock.ts";
 import type { Ids } from "../base/ids.ts";
 import type { Log } from "../base/log.ts";
 import type { Committed, Consumption as Consumed } from "../store/conversation.ts";
@@ -10,6 +10,7 @@ import type { EventBody } from "../wire/event.ts";
 import type { Turn } from "../wire/input.ts";
 import { Problem } from "../wire/problem.ts";
 import type { SessionResource } from "../wire/session.ts";
+import { BlockedQueue } from "./blocked_queue.ts";
 import type { Batch, Consumption } from "./consumption.ts";
 import { commitEvents, consumptionEvents } from "./publication.ts";
 import type { Running, RunningOwner } from "./running.ts";
@@ -60,18 +61,16 @@ export class Session implements RunningOwner {
   readonly id: string;
   readonly #deps: SessionDependencies;
   readonly #stream: SessionStream;
+  readonly #blocked: BlockedQueue;
   #record: SessionRecord;
   #state: SessionState;
   #view: View;
   #controller = new AbortController();
-  #retryTimer: Timer | null = null;
-  /** Why the queue waits is not on disk. */
-  #reasonUnstored = false;
   #quietWaiters: (() => void)[] = [];
   #closed = false;
 
   constructor(dependencies: SessionDependencies, record: SessionRecord) {
-    const { store, clock, ids } = dependencies;
+    const { store, clock, ids, log } = dependencies;
     this.id = record.id;
     this.#deps = dependencies;
     this.#record = record;
@@ -85,6 +84,15 @@ export class Session implements RunningOwner {
       clock,
       moment: () => this.#moment(),
       readTail: (rows, bytesMax) => store.history.tail(record.id, rows, bytesMax),
+    });
+    this.#blocked = new BlockedQueue({
+      clock,
+      log,
+      reason: () => this.#state.blocking?.reason ?? null,
+      workspace: () => this.#record.workspace,
+      store: (reason) => store.operations.setBlocking(record.id, reason),
+      onRetryDue: () => this.#step({ kind: "retry_due" }),
+      onWorkspaceBack: () => this.unblock("workspace_missing"),
     });
   }
 
@@ -162,7 +170,7 @@ export class Session implements RunningOwner {
     this.beginClosing(reason);
     this.#closed = true;
     this.#controller.abort(new TurnStopped(reason));
-    this.#retryTimer?.cancel();
+    this.#blocked.cancel();
     this.#deps.running.clear(this.id, this);
     this.#stream.close();
     this.#release();
@@ -253,14 +261,13 @@ export class Session implements RunningOwner {
         // Whoever asked for it begins it, to hear of its failure.
         break;
       case "schedule_retry":
-        this.#scheduleRetry(effect.at);
-        if (this.#reasonUnstored) void this.#storeBlocking();
+        this.#blocked.plan(effect.at);
         break;
       case "cancel_retry":
-        this.#retryTimer?.cancel();
+        this.#blocked.cancel();
         break;
       case "store_blocking":
-        void this.#storeBlocking();
+        this.#blocked.tell();
         break;
       case "abort":
         this.#controller.abort(new TurnStopped(effect.reason));
@@ -298,26 +305,6 @@ export class Session implements RunningOwner {
     const waiters = this.#quietWaiters;
     this.#quietWaiters = [];
     for (const resolve of waiters) resolve();
-  }
-
-  #scheduleRetry(at: number): void {
-    const { clock } = this.#deps;
-    this.#retryTimer?.cancel();
-    this.#retryTimer = clock.timer(Math.max(0, at - clock.monotonic()), () => {
-      this.#step({ kind: "retry_due" });
-    });
-  }
-
-  async #storeBlocking(): Promise<void> {
-    const reason = this.#state.blocking?.reason ?? null;
-    this.#reasonUnstored = false;
-    try {
-      await this.#deps.store.operations.setBlocking(this.id, reason);
-    } catch (error) {
-      // The queue waits all the same; the reason is told again with the next failure.
-      this.#reasonUnstored = true;
-      this.#deps.log.warn("Why a queue waits could not be stored", { error });
-    }
   }
 
   /** Makes the head of the queue ready and begins a turn with it. */

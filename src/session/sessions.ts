@@ -1,5 +1,3 @@
-import { rm } from "node:fs/promises";
-import { join } from "node:path";
 import type { ModelDirectory } from "../agent/models.ts";
 import type { Skills } from "../agent/skills.ts";
 import type { Tool } from "../agent/tool.ts";
@@ -22,6 +20,7 @@ import type { SessionPage, SessionResource } from "../wire/session.ts";
 import type { CommandBody, Creation, SessionPatch, Submission } from "../wire/submission.ts";
 import { Admission } from "./admission.ts";
 import { Consumption } from "./consumption.ts";
+import { Overflow } from "./overflow.ts";
 import { Registry } from "./registry.ts";
 import { readCursor, writeCursor } from "./session_cursor.ts";
 import { sessionSummary } from "./snapshot.ts";
@@ -56,8 +55,6 @@ interface Arriving {
   readonly decided: Promise<unknown>;
 }
 
-/** Where tools put what did not fit into their answer: `<home>/tool-output/<session_id>/`. */
-const OVERFLOW_DIRECTORY = "tool-output";
 /** Batches of receipts that one sweep removes, so that a long absence is not made up for at a stretch. */
 const RECEIPT_BATCHES_MAX = 64;
 /** Rounds that look for children that came while their family was stopped. */
@@ -77,6 +74,7 @@ export class Sessions {
   readonly #consumption: Consumption;
   readonly #registry: Registry;
   readonly #spill: Spill;
+  readonly #overflow: Overflow;
   readonly #arriving = new Set<Arriving>();
   readonly #endWatch: () => void;
   #stopping = false;
@@ -87,6 +85,7 @@ export class Sessions {
     this.#options = options;
     this.#store = store;
     this.#spill = new Spill(options);
+    this.#overflow = new Overflow(options);
     this.#admission = new Admission(options);
     this.#consumption = new Consumption({ models, images: store.images, log });
     this.#registry = new Registry({
@@ -94,7 +93,7 @@ export class Sessions {
       consumption: this.#consumption,
       turn: {
         ...options,
-        overflowDirectory: (sessionId) => join(options.home, OVERFLOW_DIRECTORY, sessionId),
+        overflow: this.#overflow,
       },
       spill: this.#spill,
       clock,
@@ -213,7 +212,7 @@ export class Sessions {
         this.#spill.revoke(member);
       }
     });
-    for (const { sessionId: member } of removed) void this.#removeOverflow(member);
+    for (const { sessionId: member } of removed) void this.#overflow.remove(member);
   }
 
   /**
@@ -360,6 +359,7 @@ export class Sessions {
     const { clock, unloadSeconds } = this.#options;
     const now = clock.now();
     this.#spill.sweep();
+    await this.#overflow.sweep();
     const held = new Set([...this.#arriving].map(({ sessionId }) => sessionId));
     const unloaded = this.#registry.unloadIdle(now - unloadSeconds * 1000, (id) => held.has(id));
     // Should one ever have been left behind, its input waits no longer than this.
@@ -456,15 +456,6 @@ export class Sessions {
       name === "skill" || (await this.#options.skills.prepare(workspace, name, "")) !== null;
     if (!isSkill) return;
     throw new Problem("command_refused", "A skill is activated by a submission of its own kind");
-  }
-
-  async #removeOverflow(sessionId: string): Promise<void> {
-    const directory = join(this.#options.home, OVERFLOW_DIRECTORY, sessionId);
-    try {
-      await rm(directory, { recursive: true, force: true });
-    } catch (error) {
-      this.#options.log.warn("The output of tools could not be removed", { error });
-    }
   }
 
   #assertAdmitting(): void {

@@ -1,4 +1,3 @@
-import { mkdir } from "node:fs/promises";
 import type { ModelDirectory } from "../agent/models.ts";
 import { splitModelId } from "../agent/models.ts";
 import { buildMessages, systemPrompt } from "../agent/prompt.ts";
@@ -21,6 +20,7 @@ import type { Store } from "../store/store.ts";
 import { Problem } from "../wire/problem.ts";
 import { Answer, type AnswerSink } from "./answer.ts";
 import type { Batch } from "./consumption.ts";
+import type { Overflow } from "./overflow.ts";
 
 /**
  * Owns the course of one turn: steps of a model and its tools, retries, steering at step boundaries, and its end
@@ -75,8 +75,7 @@ export interface TurnDependencies {
   readonly ids: Ids;
   readonly random: RandomSource;
   readonly log: Log;
-  /** Where a session's tools put what did not fit. */
-  readonly overflowDirectory: (sessionId: string) => string;
+  readonly overflow: Overflow;
 }
 
 /** How long tools may take to end what they started once the turn is told to stop. */
@@ -296,24 +295,19 @@ class TurnRun {
   }
 
   async #runTool(call: ToolCallPart): Promise<ToolResult> {
-    const { port, tools, clock, log, overflowDirectory } = this.#scope();
+    const { port, tools, clock, log, overflow } = this.#scope();
     const tool = tools.find(({ name }) => name === call.name);
     if (tool === undefined) {
       return { output: `There is no tool '${call.name}'`, isError: true };
     }
     const session = port.session();
-    const directory = overflowDirectory(session.id);
-    try {
-      await mkdir(directory, { recursive: true, mode: 0o700 });
-    } catch (error) {
-      log.warn("There is no room for the output of tools", { error });
-    }
+    const overflowDirectory = await overflow.directory(session.id);
     try {
       return await tool.run(call.input, {
         workspace: session.workspace,
         signal: port.signal,
         clock,
-        overflowDirectory: directory,
+        overflowDirectory,
         progress: (preview) => port.toolOutput(call.id, preview),
       });
     } catch (error) {

@@ -70,16 +70,29 @@ test("A blocked queue is tried again after exactly 15 s, and goes on when it can
   expect(bench.clock.waiting).toBe(0);
 });
 
-test("A workspace that is back is found at the next try", async () => {
+test("A workspace that is back is a change: the queue goes on within a second, not after 15", async () => {
   await using bench = new SessionBench();
   const session = await bench.create();
   rmSync(bench.workspace, { recursive: true });
   const input = await bench.send(session, "One");
   await blocked(bench, session, "workspace_missing");
+  for (let looks = 0; looks < 3; looks += 1) {
+    await bench.clock.advance(500);
+    await settle(10);
+    expect(bench.input(session, input).state).toBe("pending");
+  }
   mkdirSync(bench.workspace);
-  await bench.clock.advance(CONSUME_RETRY_MS);
-  (await bench.model.next()).say("1").finish();
+  const asked = bench.model.next();
+  const began = bench.clock.monotonic();
+  await until("the workspace to be found", async () => {
+    await bench.clock.advance(100);
+    return bench.model.exchanges.length > 0;
+  });
+  expect(bench.clock.monotonic() - began).toBeLessThan(CONSUME_RETRY_MS / 2);
+  (await asked).say("1").finish();
   expect((await bench.settled(session, input)).turn?.state).toBe("completed");
+  await bench.clock.advance(1000);
+  expect(bench.clock.waiting).toBe(0);
 });
 
 test("Another submission to a blocked session is accepted and is no reason to try again sooner", async () => {
