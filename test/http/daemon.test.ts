@@ -1,4 +1,5 @@
-import { expect, test } from "bun:test";
+import { Database } from "bun:sqlite";
+import { expect, spyOn, test } from "bun:test";
 import { existsSync, readdirSync, statSync } from "node:fs";
 import { connect, createServer } from "node:net";
 import { join } from "node:path";
@@ -95,6 +96,49 @@ test("requests that never come to their end hold up a stop for a moment only", a
   await daemon.request("/health");
   expect(await daemon.stop()).toBeLessThan(SHUTDOWN_MS_MAX);
   await until("every connection to be cut", () => closed === sockets.length);
+});
+
+test("nothing listens before what an earlier daemon left open has been ended", async () => {
+  const clock = new FakeClock();
+  await using daemon = await TestDaemon.start({ clock });
+  const sessionId = await daemon.session();
+  const inputId = await daemon.say(sessionId, "hello");
+  await daemon.model.next();
+  await daemon.stop();
+  // As a daemon that was killed leaves it: the turn still runs.
+  const database = new Database(join(daemon.home, "albedo.db"));
+  database.run("UPDATE turns SET state = 'running', ended_at = NULL, error_code = NULL");
+  database.run("UPDATE operations SET settled_at = NULL, expires_at = NULL WHERE kind = 'message'");
+  database.close();
+  const listening: boolean[] = [];
+  const listens = spyOn(Bun, "serve");
+  const reached = (name: string): void => {
+    if (name !== "recover.after_turn") return;
+    listening.push(listens.mock.calls.length > 0, existsSync(join(daemon.home, "daemon.json")));
+  };
+  try {
+    await daemon.restart({ points: { reached } });
+    expect(listens).toHaveBeenCalledTimes(1);
+  } finally {
+    listens.mockRestore();
+  }
+  expect(listening).toEqual([false, false]);
+  expect((await daemon.input(sessionId, inputId)).turn?.state).toBe("interrupted");
+});
+
+test("a quiet connection is never taken for an idle one, and no other program shares the port", async () => {
+  const listens = spyOn(Bun, "serve");
+  try {
+    await using _daemon = await TestDaemon.start({ clock: new FakeClock() });
+    expect(listens.mock.calls[0]?.[0]).toMatchObject({
+      hostname: "127.0.0.1",
+      // Bun closes connections that were silent for ten seconds otherwise, below any keepalive.
+      idleTimeout: 0,
+      reusePort: false,
+    });
+  } finally {
+    listens.mockRestore();
+  }
 });
 
 test("a start that fails leaves the home free and nothing listening", async () => {
