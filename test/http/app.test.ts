@@ -115,6 +115,17 @@ describe("who may speak", () => {
     }
   });
 
+  test("a name that the daemon is bound to is served, however short", async () => {
+    const { originRules } = await import("../../src/http/origins.ts");
+    await using bound = startTestApp({ rules: originRules("a", []) });
+    for (const host of ["a", "a:1", "A"]) {
+      const [answer] = await sendRaw(bound.listener.port, rawRequest("GET", "/health", { host }));
+      expect(answer?.status).toBe(200);
+    }
+    const [other] = await sendRaw(bound.listener.port, rawRequest("GET", "/health", { host: "b" }));
+    expect(other?.status).toBe(403);
+  });
+
   test("two Host headers are refused, and so is a request that has none", async () => {
     const twice = "GET /health HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n\r\n";
     expect((await raw(twice)).status).toBe(403);
@@ -471,6 +482,18 @@ describe("bodies", () => {
     });
     await refused(patch, 400, "invalid_request");
     expect(calls).toEqual([]);
+  });
+
+  test("that would be right but for a byte that is no UTF-8, or a mark before them, are refused", async () => {
+    calls = [];
+    const [before, after] = JSON.stringify({ operationId: ID, title: "|" }).split("|");
+    for (const byte of ["\xff", "\xc3", "\xed\xa0\x80"]) {
+      const body = Buffer.from(`${before}${byte}${after}`, "latin1");
+      await refused(await post("/sessions", body), 400, "invalid_request");
+    }
+    await refused(await post("/sessions", `\ufeff${good}`), 400, "invalid_request");
+    expect(calls).toEqual([]);
+    expect((await post("/sessions", `${before}é${after}`)).status).toBe(201);
   });
 
   test("that are missing altogether are refused", async () => {

@@ -156,6 +156,14 @@ test("a start that fails leaves the home free and nothing listening", async () =
   taken.close();
 });
 
+test("two daemons never share a port", async () => {
+  await using daemon = await TestDaemon.start({ clock: new FakeClock() });
+  const port = Number(new URL(daemon.url).port);
+  const second = TestDaemon.start({ clock: new FakeClock(), port });
+  expect(await second.catch((error: unknown) => error)).toBeInstanceOf(ListenError);
+  expect((await daemon.request("/server")).status).toBe(200);
+});
+
 test("two daemons of one home never listen at once", async () => {
   await using daemon = await TestDaemon.start({ clock: new FakeClock() });
   const { startDaemon } = await import("../../src/http/daemon.ts");

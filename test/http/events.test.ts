@@ -267,6 +267,17 @@ describe("frames", () => {
   });
 });
 
+test("a page of an allowed origin may read the stream, and is let go when it goes", async () => {
+  const origin = app.listener.url;
+  const aborter = new AbortController();
+  const response = await app.request(PATH, { headers: { origin }, signal: aborter.signal });
+  expect(response.headers.get("access-control-allow-origin")).toBe(origin);
+  expect(response.headers.get("vary")).toBe("Accept-Encoding, Origin");
+  await new Reader(response).count(1);
+  aborter.abort();
+  await until("the watch to be taken away", () => nth(0).closed > 0);
+});
+
 describe("keepalives", () => {
   test("are batches without events that carry the position, every 15 seconds of the clock", async () => {
     const reader = await open();
