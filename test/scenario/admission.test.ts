@@ -412,6 +412,33 @@ describe("a receipt", () => {
     expect(settled.expiresAt).toBe(clock.now() + OPERATION_AGE_MS_MAX);
   });
 
+  test("that has expired takes neither a continuation's marker nor anything else of the session along", async () => {
+    const sessionId = await daemon.session();
+    daemon.model.answer = (exchange) => exchange.say("done").finish();
+    const message = await daemon.say(sessionId, "x");
+    await daemon.ended(sessionId, message);
+    const operationId = daemon.ids.uuidv7();
+    await daemon.event(sessionId, { operationId, type: "continue", clientId: "go on" });
+    await daemon.ended(sessionId, operationId);
+    const path = `/sessions/${sessionId}/history`;
+    const before = await daemon.send("GET", path);
+    const rows = (JSON.parse(before.text) as { items: Record<string, unknown>[] }).items;
+    expect(rows.map(({ role }) => role)).toEqual([
+      "user",
+      "assistant",
+      "continuation",
+      "assistant",
+    ]);
+    expect(rows[2]).toMatchObject({ operation_id: operationId, client_id: "go on" });
+    expect(rows[2]).not.toHaveProperty("text");
+    await later(OPERATION_AGE_MS_MAX + 1);
+    expect(code(await daemon.send("GET", `/operations/${operationId}`))).toBe("operation_expired");
+    expect(daemon.daemon.store.operations.find(operationId)).toBeNull();
+    expect((await daemon.send("GET", path)).text).toBe(before.text);
+    expect((await daemon.send("DELETE", `/sessions/${sessionId}`)).status).toBe(204);
+    expect(code(await daemon.send("GET", path))).toBe("session_not_found");
+  });
+
   test("is kept over a restart, and so is what it answered", async () => {
     const sessionId = await daemon.session();
     const operationId = daemon.ids.uuidv7();

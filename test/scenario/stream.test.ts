@@ -327,3 +327,38 @@ describe("readers that do not read", () => {
     await until("the next keepalive", () => reader.batches.length > batches);
   }, 60_000);
 });
+
+describe("readers that leave", () => {
+  test("cancel nothing: what they watched goes on to its end, however they went", async () => {
+    const sessionId = await daemon.session();
+    const { hostname, port } = new URL(daemon.url);
+    const body = JSON.stringify({ operationId: daemon.ids.uuidv7(), text: "hello" });
+    // Whoever sends it does not wait for its answer either.
+    const sender = connect({ host: hostname, port: Number(port) });
+    sender.on("error", () => {});
+    sender.write(
+      `POST /sessions/${sessionId}/events HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ` +
+        `${daemon.token}\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`,
+    );
+    const exchange = await daemon.model.next();
+    sender.destroy();
+    const block = exchange.open("text");
+    exchange.delta(block, "half of it");
+    const readers = await Promise.all(["identity", "zstd"].map((coding) => attach(coding)));
+    for (const reader of readers) await reader.cancel();
+    // What the daemon hears of those that left it has heard by then.
+    for (let round = 0; round < 10; round += 1) await daemon.request("/health");
+    const [input] = (await daemon.resource(sessionId)).turn?.members ?? [];
+    expect(exchange.aborted).toBe(false);
+    exchange.delta(block, " and the rest").send({ type: "block_ended", block }).finish();
+    expect((await daemon.ended(sessionId, input ?? "")).turn?.state).toBe("completed");
+    const { history } = await daemon.resource(sessionId);
+    expect(history?.at(-1)).toMatchObject({ role: "assistant", text: "half of it and the rest" });
+
+    async function attach(coding: string): Promise<EventReader> {
+      const reader = await daemon.stream(sessionId, { headers: { "accept-encoding": coding } });
+      await reader.event("reset");
+      return reader;
+    }
+  });
+});
