@@ -2,12 +2,11 @@ import { Client } from "../client/client.ts";
 import type { Endpoint } from "../client/client.ts";
 import type { Clock } from "../base/clock.ts";
 import type { Ids } from "../base/ids.ts";
-import { PROTOCOL_VERSION } from "../wire/server.ts";
-import type { DaemonFile } from "../wire/server.ts";
+import { PROTOCOL_VERSION, SESSION_REPLAY_VERSION } from "../wire/server.ts";
+import type { DaemonFile, ServerInfo } from "../wire/server.ts";
 import { startDaemon } from "./autostart.ts";
 import type { Start } from "./autostart.ts";
 import { findDaemon, isAlive, readDaemonFile } from "./discovery.ts";
-import type { Found } from "./discovery.ts";
 import { CliError } from "./exit.ts";
 
 /**
@@ -51,7 +50,8 @@ export class Connection {
   async open(): Promise<Client> {
     const found = await findDaemon(this.#options.home);
     if (found.state === "running") {
-      if (found.server.protocol !== PROTOCOL_VERSION) throw otherProtocol(found);
+      const mismatch = mismatchOf(found.server);
+      if (mismatch !== null) throw mismatch;
     } else {
       await this.#start();
     }
@@ -84,9 +84,16 @@ export class Connection {
   }
 }
 
-function otherProtocol(found: Extract<Found, { state: "running" }>): CliError {
-  return new CliError(
-    `The daemon speaks protocol ${found.server.protocol} and this program ${PROTOCOL_VERSION}`,
-    { hints: ["`albedo daemon --stop` ends it; the next verb then starts this program's own"] },
-  );
+/** An attachment needs what both sides understand in the same way (sessions.md, Stream failures and recovery). */
+function mismatchOf({ protocol, capabilities }: ServerInfo): CliError | null {
+  if (protocol !== PROTOCOL_VERSION) return otherVersion("protocol", protocol, PROTOCOL_VERSION);
+  const replay = capabilities["session_replay"] ?? 0;
+  if (replay === SESSION_REPLAY_VERSION) return null;
+  return otherVersion("session_replay", replay, SESSION_REPLAY_VERSION);
+}
+
+function otherVersion(what: string, theirs: number, ours: number): CliError {
+  return new CliError(`The daemon speaks ${what} ${theirs} and this program ${ours}`, {
+    hints: ["`albedo daemon --stop` ends it; the next verb then starts this program's own"],
+  });
 }

@@ -1,6 +1,6 @@
 import * as limits from "../base/limits.ts";
 import { VERSION } from "../base/version.ts";
-import { PROTOCOL_VERSION, type ServerInfo } from "../wire/server.ts";
+import { PROTOCOL_VERSION, SESSION_REPLAY_VERSION, type ServerInfo } from "../wire/server.ts";
 
 /** Owns what `GET /server` says: who answers, what it can do, and the numbers in force. */
 export interface Identity {
@@ -23,7 +23,7 @@ export function serverInfo(identity: Identity, tunables: Tunables): ServerInfo {
     instance_id: identity.instanceId,
     pid: identity.pid,
     started_at: identity.startedAt,
-    capabilities: { session_replay: 2, operations: 1, active_output: 1 },
+    capabilities: { session_replay: SESSION_REPLAY_VERSION, operations: 1, active_output: 1 },
     limits: {
       ...LIMITS,
       idle_seconds: tunables.idleSeconds,

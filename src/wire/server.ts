@@ -6,6 +6,9 @@ export const HealthSchema = v.object({ status: v.literal("ok") });
 /** The version of the HTTP protocol described by contract.md. */
 export const PROTOCOL_VERSION = 1;
 
+/** The capability `session_replay`: resets that hold `active_output` (sessions.md, Stream failures and recovery). */
+export const SESSION_REPLAY_VERSION = 2;
+
 export const ServerSchema = v.object({
   name: v.literal("albedo"),
   version: v.string(),
