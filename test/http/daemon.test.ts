@@ -1,11 +1,12 @@
 import { Database } from "bun:sqlite";
 import { expect, spyOn, test } from "bun:test";
-import { existsSync, readdirSync, statSync } from "node:fs";
+import { existsSync, readdirSync, statSync, writeFileSync } from "node:fs";
 import { connect, createServer } from "node:net";
 import { join } from "node:path";
 import type { Tool } from "../../src/agent/tool.ts";
 import { SHUTDOWN_MS_MAX } from "../../src/base/limits.ts";
 import { ListenError } from "../../src/http/listener.ts";
+import type { ModelInfo } from "../../src/wire/server.ts";
 import { TestDaemon } from "../support/daemon.ts";
 import { FakeClock } from "../support/fake_clock.ts";
 import { until } from "../support/until.ts";
@@ -139,6 +140,36 @@ test("a quiet connection is never taken for an idle one, and no other program sh
   } finally {
     listens.mockRestore();
   }
+});
+
+test("settings that change while it runs are followed, and free what waited for them; bad ones change nothing", async () => {
+  const clock = new FakeClock();
+  await using daemon = await TestDaemon.start({ clock });
+  const path = join(daemon.home, "config.toml");
+  const change = async (text: string): Promise<void> => {
+    writeFileSync(path, text);
+    // A file is looked at twice a second and has to stand for a moment.
+    await clock.advance(1_000);
+  };
+  const defaults = async (): Promise<string[]> => {
+    const { items } = await daemon.json<{ items: ModelInfo[] }>("GET", "/models");
+    return items.filter((model) => model.default).map(({ id }) => id);
+  };
+  const settings = (model: string): string =>
+    `model = "${model}"\n[providers.gone]\nkind = "openai-compatible"\n` +
+    'base_url = "http://127.0.0.1:9/v1"\nmodels = ["a"]\n';
+  await change(settings("test/scripted"));
+  expect(await defaults()).toEqual(["test/scripted"]);
+  const sessionId = await daemon.session({ model: "gone/a" });
+  await change('model = "test/scripted"\n');
+  const inputId = await daemon.say(sessionId, "hello");
+  await until("the reason", async () => (await daemon.input(sessionId, inputId)).blocking_reason);
+  await change('model = "demo/demo"\nmodle = 1\n');
+  expect(await defaults()).toEqual(["test/scripted"]);
+  expect((await daemon.input(sessionId, inputId)).state).toBe("pending");
+  await change(settings("demo/demo"));
+  expect(await defaults()).toEqual(["demo/demo"]);
+  await until("the turn", async () => (await daemon.input(sessionId, inputId)).turn);
 });
 
 test("a start that fails leaves the home free and nothing listening", async () => {
