@@ -2,7 +2,7 @@ import type { ToolCallPart } from "../agent/provider.ts";
 import type { Clock } from "../base/clock.ts";
 import type { Ids } from "../base/ids.ts";
 import type { Log } from "../base/log.ts";
-import type { Committed, Consumption as Consumed } from "../store/conversation.ts";
+import type { Committed, ConsumeRequest, Consumption as Consumed } from "../store/conversation.ts";
 import { renderPending } from "../store/render.ts";
 import type { NewRow, PendingRecord, SessionRecord } from "../store/rows.ts";
 import type { Store } from "../store/store.ts";
@@ -67,6 +67,7 @@ export class Session implements RunningOwner {
   #view: View;
   #controller = new AbortController();
   #quietWaiters: (() => void)[] = [];
+  #consuming = 0;
   #closed = false;
 
   constructor(dependencies: SessionDependencies, record: SessionRecord) {
@@ -117,6 +118,11 @@ export class Session implements RunningOwner {
   /** Nothing runs and nothing waits. */
   get quiet(): boolean {
     return isQuiet(this.#state);
+  }
+
+  /** A consumption is on its way to the disk: what it takes belongs to the turn, though the turn does not know yet. */
+  get consuming(): boolean {
+    return this.#consuming > 0;
   }
 
   get watched(): boolean {
@@ -343,17 +349,27 @@ export class Session implements RunningOwner {
   }
 
   async #begin(epoch: number, batch: Batch): Promise<void> {
-    const { store, ids } = this.#deps;
-    await store.conversation.consume(
-      {
-        sessionId: this.id,
-        turnId: ids.uuidv7(),
-        startsTurn: true,
-        ...consumeFields(batch),
-        ...(batch.work === "none" ? { end: { state: "completed" } } : {}),
-      },
-      (value) => this.#begun(epoch, batch, value),
+    const end = batch.work === "none" ? ({ end: { state: "completed" } } as const) : {};
+    const turnId = this.#deps.ids.uuidv7();
+    await this.#consume(batch, { turnId, startsTurn: true, ...end }, (value) =>
+      this.#begun(epoch, batch, value),
     );
+  }
+
+  async #consume(
+    batch: Batch,
+    how: Pick<ConsumeRequest, "turnId" | "startsTurn" | "end">,
+    effect: (value: Consumed) => void,
+  ): Promise<void> {
+    const { inputs, rows, session } = batch;
+    const change = session === null ? {} : { session };
+    const request = { sessionId: this.id, inputs, rows, ...change, ...how };
+    this.#consuming += 1;
+    try {
+      await this.#deps.store.conversation.consume(request, effect);
+    } finally {
+      this.#consuming -= 1;
+    }
   }
 
   /** A turn has begun, on disk. What it does first happens right here, so that no time is lost. */
@@ -382,15 +398,15 @@ export class Session implements RunningOwner {
   /** Takes what waits into the running turn. */
   async #steer(epoch: number, turnId: string): Promise<Batch["work"] | null> {
     const batch = await this.#ready();
-    if (!this.#isTurn(epoch) || batch === null) return null;
+    // A turn that was told to stop meanwhile takes nobody's input along.
+    if (!this.#isTurn(epoch) || this.turn?.stop !== null || batch === null) return null;
     if (typeof batch === "string") {
       this.#step({ kind: "steer_failed", epoch, reason: batch });
       return null;
     }
-    const request = { sessionId: this.id, turnId, startsTurn: false, ...consumeFields(batch) };
     let joined = false;
     try {
-      await this.#deps.store.conversation.consume(request, (value) => {
+      await this.#consume(batch, { turnId, startsTurn: false }, (value) => {
         const { turn } = value;
         if (turn === null || !this.#isTurn(epoch)) return;
         joined = true;
@@ -531,11 +547,6 @@ function toWaiting(record: PendingRecord): Waiting {
   };
 }
 
-function consumeFields(batch: Batch) {
-  const { inputs, rows, session } = batch;
-  return { inputs, rows, ...(session === null ? {} : { session }) };
-}
-
 function previewOf(call: ToolCallPart): string {
-  return typeof call.input === "string" ? call.input : JSON.stringify(call.input);
+  return typeof call.input === "string" ? call.input : (JSON.stringify(call.input) ?? "");
 }

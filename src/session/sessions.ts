@@ -172,7 +172,10 @@ export class Sessions {
     const owned = this.#store.operations.ownedBy(sessionId, id);
     const newest = owned.at(-1);
     if (newest === undefined) throw new Problem("input_not_found");
-    const waits = owned.some((inputId) => this.input(sessionId, inputId).state === "pending");
+    // What a consumption on its way takes shares the turn: the answer waits behind it.
+    const waits =
+      this.#registry.find(sessionId)?.consuming === true ||
+      owned.some((inputId) => this.input(sessionId, inputId).state === "pending");
     let result: CancelResult = "not_pending";
     if (waits) {
       await this.#store.operations.cancelWaiting(sessionId, owned, (cancelled) => {

@@ -139,6 +139,7 @@ class TurnRun {
       }
       port.signal.throwIfAborted();
       const steered = await port.steer();
+      port.signal.throwIfAborted();
       if (steered === "answer") owesAnswer = true;
       else if (steered === "compact") compacts = true;
       else if (steered === null && !owesAnswer) {

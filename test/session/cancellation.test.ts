@@ -82,6 +82,65 @@ test("A turn that others share goes on", async () => {
   expect((await bench.settled(session, first)).turn?.state).toBe("completed");
 });
 
+/** One transparent pixel. */
+const PNG =
+  "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg==";
+
+test("A turn that is told to stop while it prepares what waits takes nobody's input along", async () => {
+  await using bench = new SessionBench();
+  const session = await bench.create();
+  const first = await bench.send(session, "One");
+  const exchange = await bench.model.next();
+  const image = { mimeType: "image/png", data: PNG };
+  const reply = await bench.submit(session, { kind: "message", text: "Two", images: [image] });
+  const { operationId: second } = JSON.parse(reply.body) as { operationId: string };
+  // The model is looked up between the two halves of a preparation; the image takes a while after that.
+  const resolve = bench.models.resolve.bind(bench.models);
+  let cancelled: ReturnType<typeof bench.sessions.cancel> | null = null;
+  bench.models.resolve = (id) => {
+    cancelled ??= bench.sessions.cancel(session, first);
+    return resolve(id);
+  };
+  exchange.say("1").finish();
+  const next = await bench.model.next();
+  expect((await cancelled!).result).toBe("interrupt_requested");
+  expect((await bench.settled(session, first)).turn).toMatchObject({
+    state: "interrupted",
+    members: [first],
+  });
+  next.say("2").finish();
+  expect((await bench.settled(session, second)).turn).toMatchObject({
+    state: "completed",
+    members: [second],
+  });
+});
+
+test("A cancel that comes while input joins the turn finds a turn that is shared", async () => {
+  await using bench = new SessionBench();
+  const session = await bench.create();
+  const first = await bench.send(session, "One");
+  const exchange = await bench.model.next();
+  const second = await bench.send(session, "Two");
+  const { conversation } = bench.store;
+  const consume = conversation.consume.bind(conversation);
+  let cancelled: ReturnType<typeof bench.sessions.cancel> | null = null;
+  conversation.consume = (request, effect) => {
+    const consumed = consume(request, effect);
+    cancelled = bench.sessions.cancel(session, first);
+    return consumed;
+  };
+  exchange.say("1").finish();
+  const steered = await bench.model.next();
+  conversation.consume = consume;
+  expect((await cancelled!).result).toBe("shared_running");
+  expect(steered.aborted).toBe(false);
+  steered.say("2").finish();
+  expect((await bench.settled(session, second)).turn).toMatchObject({
+    state: "completed",
+    members: [first, second],
+  });
+});
+
 test("A submissionId speaks for every input it owns, waiting or running, and for no other", async () => {
   await using bench = new SessionBench();
   const session = await bench.create();
