@@ -1,4 +1,4 @@
-import { closeSync, constants, openSync, statSync, writeSync } from "node:fs";
+import { closeSync, constants, lstatSync, openSync, writeSync } from "node:fs";
 import { open } from "node:fs/promises";
 import { SPILL_PAGE_BYTES_MAX, SPILL_WRITE_BYTES } from "../base/limits.ts";
 
@@ -74,7 +74,9 @@ export class SpillFile {
     if (!this.#failed && this.#pendingBytes > 0) this.#writePending();
     if (this.#failed) return null;
     try {
-      if (statSync(this.path).size !== this.#written) this.fail();
+      // Not through a link, which a read does not follow either.
+      const found = lstatSync(this.path);
+      if (!found.isFile() || found.size !== this.#written) this.fail();
     } catch {
       this.fail();
     }

@@ -4,8 +4,10 @@ import {
   mkdirSync,
   readdirSync,
   readFileSync,
+  renameSync,
   rmSync,
   statSync,
+  symlinkSync,
   writeFileSync,
 } from "node:fs";
 import { join } from "node:path";
@@ -315,6 +317,13 @@ const DAMAGES: Record<string, (directory: string) => void> = {
   "file cut": (directory) => {
     for (const name of readdirSync(join(directory, SESSION))) {
       writeFileSync(join(directory, SESSION, name), "cut");
+    }
+  },
+  "file made a link": (directory) => {
+    for (const name of readdirSync(join(directory, SESSION))) {
+      const path = join(directory, SESSION, name);
+      renameSync(path, join(directory, "elsewhere"));
+      symlinkSync(join(directory, "elsewhere"), path);
     }
   },
   "directory made a file": (directory) => {
