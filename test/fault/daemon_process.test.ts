@@ -2,6 +2,7 @@ import { afterEach, beforeEach, describe, expect, test } from "bun:test";
 import { existsSync, mkdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { join } from "node:path";
+import type { ServerInfo } from "../../src/wire/server.ts";
 import { ChildDaemon } from "../support/daemon.ts";
 import { until } from "../support/until.ts";
 
@@ -80,6 +81,12 @@ describe("a start", () => {
     const port = await freePort();
     await daemon.start({ ALBEDO_PORT: String(port) });
     expect(daemon.url).toBe(`http://127.0.0.1:${port}`);
+  });
+
+  test("takes its times from the environment, and says which are in force", async () => {
+    await daemon.start({ ALBEDO_IDLE_SECONDS: "7", ALBEDO_UNLOAD_SECONDS: "3" });
+    const { limits } = await daemon.json<ServerInfo>("GET", "/server");
+    expect(limits).toMatchObject({ idle_seconds: 7, unload_seconds: 3 });
   });
 
   test("on a port that is taken ends with words about it and leaves no file", async () => {

@@ -4,9 +4,10 @@ import { existsSync, readdirSync, statSync, writeFileSync } from "node:fs";
 import { connect, createServer } from "node:net";
 import { join } from "node:path";
 import type { Tool } from "../../src/agent/tool.ts";
-import { SHUTDOWN_MS_MAX } from "../../src/base/limits.ts";
+import { SHUTDOWN_MS_MAX, SWEEP_INTERVAL_MS } from "../../src/base/limits.ts";
 import { ListenError } from "../../src/http/listener.ts";
 import type { ModelInfo } from "../../src/wire/server.ts";
+import type { SessionPage } from "../../src/wire/session.ts";
 import { TestDaemon } from "../support/daemon.ts";
 import { FakeClock } from "../support/fake_clock.ts";
 import { until } from "../support/until.ts";
@@ -170,6 +171,29 @@ test("settings that change while it runs are followed, and free what waited for 
   await change(settings("demo/demo"));
   expect(await defaults()).toEqual(["demo/demo"]);
   await until("the turn", async () => (await daemon.input(sessionId, inputId)).turn);
+});
+
+test("sessions are unloaded by the time that was set, unless they are watched; lists and histories load none", async () => {
+  const clock = new FakeClock();
+  await using daemon = await TestDaemon.start({ clock, unloadSeconds: 300 });
+  const [quiet, watched] = [await daemon.session(), await daemon.session()];
+  const loaded = async (): Promise<string[]> => {
+    const { items } = await daemon.json<SessionPage>("GET", "/sessions");
+    return items.filter((session) => session.loaded).map(({ id }) => id);
+  };
+  await daemon.resource(quiet);
+  const reader = await daemon.stream(watched);
+  await reader.event("reset");
+  expect((await loaded()).toSorted()).toEqual([quiet, watched].toSorted());
+  // A session stays for the whole time; the next sweep after it takes it.
+  await clock.advance(300_000);
+  expect((await loaded()).toSorted()).toEqual([quiet, watched].toSorted());
+  await clock.advance(SWEEP_INTERVAL_MS);
+  expect(await loaded()).toEqual([watched]);
+  await daemon.json("GET", `/sessions/${quiet}/history`);
+  expect(await loaded()).toEqual([watched]);
+  await daemon.resource(quiet);
+  expect((await loaded()).toSorted()).toEqual([quiet, watched].toSorted());
 });
 
 test("a start that fails leaves the home free and nothing listening", async () => {

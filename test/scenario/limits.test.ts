@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import {
+  BODY_BYTES_MAX,
   CLIENT_ID_CHARS_MAX,
   HISTORY_ROWS_MAX,
   IMAGES_MAX,
@@ -128,6 +129,20 @@ describe("what a client sends", () => {
     expect([refused.status, JSON.parse(refused.text).code]).toEqual([413, "payload_too_large"]);
     await expectUndecided(over);
     expect((await send(daemon.ids.uuidv7(), TEXT_BYTES_MAX)).status).toBe(202);
+  });
+
+  test.each([
+    ["PATCH", "", { title: "a" }, 200],
+    ["POST", "/commands", { name: "rename", arguments: "a" }, 200],
+    ["POST", "/interrupt", {}, 200],
+    ["POST", "/inputs/01970000-0000-7000-8000-000000000001/cancel", {}, 404],
+  ] as const)("a body of 64 KiB and not a byte more, %s %s", async (method, path, body, status) => {
+    const text = JSON.stringify(body);
+    const send = (size: number): Promise<Answer> =>
+      daemon.send(method, `/sessions/${sessionId}${path}`, text + " ".repeat(size - text.length));
+    const refused = await send(BODY_BYTES_MAX + 1);
+    expect([refused.status, JSON.parse(refused.text).code]).toEqual([413, "payload_too_large"]);
+    expect((await send(BODY_BYTES_MAX)).status).toBe(status);
   });
 
   test("a number of tokens from one on", async () => {
