@@ -80,6 +80,8 @@ async function compile(outfile: string, options: readonly string[]): Promise<voi
       // One chunk a verb: what a verb does not need is not even read.
       "--splitting",
       "--sourcemap=none",
+      // What runs once at the start is not worth compiling; the daemon goes back to normal when it is up.
+      "--compile-jit-policy=10",
       "--no-compile-autoload-dotenv",
       "--no-compile-autoload-bunfig",
       ...options,
