@@ -1,16 +1,19 @@
 import type { Variables } from "../base/environment.ts";
 import { FileChanges } from "./file_change.ts";
 import type { ProcessGroups } from "./processes.ts";
+import type { Skills } from "./skills.ts";
 import type { Tool } from "./tool.ts";
 import { createBashTool } from "./tool_bash.ts";
 import { createEditTool } from "./tool_edit.ts";
 import { createGlobTool } from "./tool_glob.ts";
 import { createGrepTool } from "./tool_grep.ts";
 import { createReadTool } from "./tool_read.ts";
+import { createSkillTool } from "./tool_skill.ts";
 import { createWriteTool } from "./tool_write.ts";
 
 export interface ToolsDependencies {
   readonly processes: ProcessGroups;
+  readonly skills: Skills;
   /** The daemon's own environment; commands see it without its secrets. */
   readonly env: Variables;
   /** Names of further variables that hold keys: those the settings name. */
@@ -19,7 +22,7 @@ export interface ToolsDependencies {
 
 /** The tools a turn offers to its model. */
 export function createTools(dependencies: ToolsDependencies): readonly Tool[] {
-  const { processes, env } = dependencies;
+  const { processes, skills, env } = dependencies;
   const changes = new FileChanges();
   const environment = (): Variables =>
     commandEnvironment(env, dependencies.secretVariables?.() ?? []);
@@ -30,6 +33,7 @@ export function createTools(dependencies: ToolsDependencies): readonly Tool[] {
     createEditTool(changes),
     createGlobTool(),
     createGrepTool({ processes }),
+    createSkillTool(skills),
   ];
 }
 

@@ -138,7 +138,7 @@ class RunningDaemon implements Daemon {
       store,
       models: this.#models,
       skills: this.#skills,
-      tools: options.tools ?? builtInTools(this.#processes, env, config),
+      tools: options.tools ?? builtInTools(this.#processes, this.#skills, env, config),
       clock,
       ids,
       random,
@@ -269,10 +269,11 @@ function giveMemoryBack(): void {
 /** Commands see the environment without the keys that the settings name. */
 function builtInTools(
   processes: ProcessGroups,
+  skills: Skills,
   env: Variables,
   config: ConfigFile,
 ): readonly Tool[] {
   const secretVariables = (): string[] =>
     [...config.current().providers.values()].flatMap(({ apiKeyEnv }) => apiKeyEnv ?? []);
-  return createTools({ processes, env, secretVariables });
+  return createTools({ processes, skills, env, secretVariables });
 }

@@ -1,4 +1,5 @@
 import { ProcessGroups } from "../../src/agent/processes.ts";
+import { Skills } from "../../src/agent/skills.ts";
 import type { Tool, ToolContext, ToolResult } from "../../src/agent/tool.ts";
 import { createTools } from "../../src/agent/tools.ts";
 import { systemClock } from "../../src/base/clock.ts";
@@ -22,6 +23,7 @@ export class ToolBench implements AsyncDisposable {
     });
     const tools = createTools({
       processes: this.processes,
+      skills: new Skills({ home: this.#home.path }),
       env,
       secretVariables: () => ["MY_KEY"],
     });
