@@ -84,6 +84,8 @@ class World {
   /** Acknowledged inputs in the order they were sent. */
   readonly sent: { id: string; text: string; owner: number | null }[] = [];
   readonly cancels: { id: string; result: CancelResult }[] = [];
+  /** Inputs that someone had a reason to stop: their own cancellation, an interruption, an end of the daemon. */
+  readonly touched = new Set<string>();
   #count = 0;
 
   constructor(bench: SessionBench, session: string) {
@@ -115,6 +117,7 @@ class World {
       case "cancel": {
         const entry = this.sent[step.which % Math.max(1, this.sent.length)];
         if (entry === undefined) return;
+        this.touched.add(entry.id);
         const { result, input } = await bench.sessions.cancel(session, entry.id);
         expect(input.id).toBe(entry.id);
         this.#checkCancel(entry.id, result);
@@ -124,6 +127,8 @@ class World {
         const owned = this.sent.filter(({ owner }) => owner === step.owner);
         if (owned.length === 0) return;
         await bench.sessions.cancel(session, this.owners[step.owner] ?? "");
+        // It speaks for what came in the same moment too.
+        for (const { id, owner } of this.sent) if (owner === step.owner) this.touched.add(id);
         // What it owned and was acknowledged waits no longer.
         for (const { id } of owned) expect(bench.input(session, id).state).not.toBe("pending");
         return;
@@ -139,6 +144,11 @@ class World {
       case "fail":
         return this.#speak(step.kind);
     }
+  }
+
+  /** What has come so far may end as interrupted or cancelled. */
+  touchAll(): void {
+    for (const { id } of this.sent) this.touched.add(id);
   }
 
   /** Lets everything come to its end. */
@@ -165,7 +175,9 @@ class World {
         expect(rows).toBe(1);
         expect(input.turn?.state).not.toBe("running");
         expect(input.turn?.members).toContain(id);
+        if (!this.touched.has(id)) expect(input.turn?.state).not.toBe("interrupted");
       } else {
+        expect(this.touched.has(id)).toBe(true);
         expect(input.state).toBe("cancelled");
         expect(rows).toBe(0);
         expect(input.turn).toBeUndefined();
@@ -232,7 +244,9 @@ test("property: every acknowledged input has one outcome, whatever happens and w
       for (const { actions, rounds, after } of script) {
         const begun = actions.map((step) => world.do(step));
         await Promise.all(begun);
+        if (actions.some(({ kind }) => kind === "interrupt")) world.touchAll();
         await settle(rounds);
+        if (after === "crash" || after === "restart") world.touchAll();
         if (after === "crash") await bench.crash();
         else if (after === "restart") await bench.restart();
         else if (after === "hour") {
