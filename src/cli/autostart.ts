@@ -3,6 +3,7 @@ import { mkdir, readFile, rename, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { sleep } from "../base/clock.ts";
 import type { Clock } from "../base/clock.ts";
+import { SHUTDOWN_MS_MAX } from "../base/limits.ts";
 import type { DaemonFile } from "../wire/server.ts";
 import { findDaemon } from "./discovery.ts";
 import { CliError, errorText } from "./exit.ts";
@@ -13,14 +14,20 @@ import { CliError, errorText } from "./exit.ts";
  *
  * I1 Several clients may start one at once. The store's lock lets one of them win; the clients of the others find
  *    the winner and say nothing.
- * I2 What a failing daemon says on stderr is what the person reads.
+ * I2 A daemon that stops still holds its home: the start is tried again until it is gone.
+ * I3 What a failing daemon says on stderr is what the person reads.
  */
 
 /** A start takes well under a second; a store to be recovered on a slow disk may take some. */
 const READY_MS_MAX = 20_000;
 const POLL_MS = 5;
-/** How long another's daemon may take to answer after ours has given way to it. */
-const GIVEN_WAY_MS = 5_000;
+/**
+ * How long another's daemon may take to answer, or to be gone, after ours has given way to it: one that stops holds
+ * the home for `SHUTDOWN_MS_MAX` at most.
+ */
+const GIVEN_WAY_MS = SHUTDOWN_MS_MAX + 2_000;
+/** How often ours is started again in the meantime. */
+const START_AGAIN_MS = 250;
 
 export interface Start {
   readonly home: string;
@@ -43,16 +50,10 @@ export interface Started {
 export async function startDaemon(start: Start): Promise<Started> {
   const { home, clock } = start;
   const errors = prepare(home);
-  const descriptor = openSync(errors, "w", 0o600);
-  const child = Bun.spawn([...(start.command ?? ownCommand())], {
-    cwd: home,
-    env: { ...start.variables, ALBEDO_HOME: home },
-    detached: true,
-    stdio: ["ignore", "ignore", descriptor],
-  });
-  child.unref();
-  closeSync(descriptor);
   const startedAt = clock.monotonic();
+  let child = spawnDaemon(start, errors);
+  /** When ours ended for the first time, and for the last. */
+  let gaveWayAt: number | null = null;
   let endedAt: number | null = null;
   try {
     for (;;) {
@@ -67,7 +68,12 @@ export async function startDaemon(start: Start): Promise<Started> {
       if (child.exitCode !== null || child.signalCode !== null) endedAt ??= now;
       if (endedAt !== null) {
         const words = await readFile(errors, "utf8");
-        if (!gaveWay(words) || now - endedAt > GIVEN_WAY_MS) throw startError(words, child);
+        gaveWayAt ??= now;
+        if (!gaveWay(words) || now - gaveWayAt > GIVEN_WAY_MS) throw startError(words, child);
+        if (now - endedAt > START_AGAIN_MS) {
+          child = spawnDaemon(start, errors);
+          endedAt = null;
+        }
       }
       if (now - startedAt > READY_MS_MAX) {
         child.kill("SIGTERM");
@@ -79,6 +85,22 @@ export async function startDaemon(start: Start): Promise<Started> {
     }
   } finally {
     await rm(errors, { force: true });
+  }
+}
+
+function spawnDaemon({ home, variables, command }: Start, errors: string): Bun.Subprocess {
+  const descriptor = openSync(errors, "w", 0o600);
+  try {
+    const child = Bun.spawn([...(command ?? ownCommand())], {
+      cwd: home,
+      env: { ...variables, ALBEDO_HOME: home },
+      detached: true,
+      stdio: ["ignore", "ignore", descriptor],
+    });
+    child.unref();
+    return child;
+  } finally {
+    closeSync(descriptor);
   }
 }
 

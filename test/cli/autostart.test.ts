@@ -44,6 +44,22 @@ async function failure(home: string, program: string): Promise<CliError> {
 }
 
 describe("startDaemon", () => {
+  test("starts again while a daemon that stops still holds the home", async () => {
+    using home = tempDir();
+    const stopping = `
+      const { existsSync, writeFileSync } = require("node:fs");
+      const first = process.env.ALBEDO_HOME + "/first";
+      if (!existsSync(first)) {
+        writeFileSync(first, "");
+        console.error("albedo: Another daemon has the home");
+        process.exit(1);
+      }
+    `;
+    const { file, others } = await start(home.path, stopping + DAEMON);
+    process.kill(file.pid);
+    expect(others).toBe(false);
+  });
+
   test("waits until the daemon answers, and keeps what it says on stderr", async () => {
     using home = tempDir();
     const path = join(home.path, "ein Zuhause — 家");
