@@ -1,6 +1,6 @@
 import type { ModelPart, ToolCallPart } from "../agent/provider.ts";
 import { ProviderError } from "../agent/provider.ts";
-import { MIB } from "../base/limits.ts";
+import { SPILL_RUN_BYTES_MAX } from "../base/limits.ts";
 import type { NewRow } from "../store/rows.ts";
 
 /**
@@ -33,8 +33,11 @@ type Item =
   | { readonly kind: "block"; readonly block: Block }
   | { readonly kind: "call"; readonly call: ToolCallPart };
 
-/** An answer longer than this is a model that has lost its way. */
-const ANSWER_CHARS_MAX = 64 * MIB;
+/**
+ * An answer longer than this is a model that has lost its way. It lies beyond what a run may spill: output that is too
+ * long for a backfill is unavailable until its commit, but does not end the turn.
+ */
+const ANSWER_CHARS_MAX = 2 * SPILL_RUN_BYTES_MAX;
 const ITEMS_MAX = 4096;
 /** Further identities need not be named: a model's commit retires all provisional output. */
 const LIVE_IDS_NAMED_MAX = 256;

@@ -7,10 +7,12 @@ import {
   ACTIVE_INLINE_BYTES_MAX,
   ACTIVE_SEGMENTS_MAX,
   FRAME_MS,
+  MIB,
   RESPONSE_BYTES_MAX,
   RING_EVENTS_MAX,
   SPILL_PAGE_BYTES_MAX,
   SPILL_REFERENCE_MS,
+  SPILL_RUN_BYTES_MAX,
 } from "../../src/base/limits.ts";
 import type { Frame } from "../../src/session/sessions.ts";
 import type { ActiveSegment, ContentReference, StreamEvent } from "../../src/wire/event.ts";
@@ -316,6 +318,26 @@ for (const [name, damage] of Object.entries(DAMAGES)) {
     expect(bench.errors).toEqual([]);
   });
 }
+
+test("Output beyond what a run may spill: the segment is unavailable, the turn and its commit go on", async () => {
+  await using bench = new SessionBench();
+  const session = await bench.create();
+  const input = await bench.send(session, "One");
+  const exchange = await bench.model.next();
+  const block = exchange.open("text");
+  const part = "x".repeat(MIB);
+  for (let sent = 0; sent < SPILL_RUN_BYTES_MAX; sent += MIB) exchange.delta(block, part);
+  exchange.delta(block, "and more");
+  await until("the segment to be given up", async () => {
+    await streamed(bench);
+    const reset = await bench.watch(session).until("reset");
+    return reset.active_output.segments[0]?.unavailable === true;
+  });
+  exchange.send({ type: "block_ended", block }).finish();
+  expect((await bench.settled(session, input)).turn?.state).toBe("completed");
+  const { text } = bench.sessions.historyRow(session, 2);
+  expect(text?.length).toBe(SPILL_RUN_BYTES_MAX + "and more".length);
+});
 
 test("More than 256 blocks: the projection says that it is incomplete, and the commit retires all", async () => {
   await using bench = new SessionBench();
