@@ -1,4 +1,10 @@
-import { HISTORY_ROWS_DEFAULT, HISTORY_ROWS_MAX, KIB, PAGE_BYTES_MAX } from "../base/limits.ts";
+import {
+  EVENT_TEXT_BYTES_MAX,
+  HISTORY_ROWS_DEFAULT,
+  HISTORY_ROWS_MAX,
+  KIB,
+  PAGE_BYTES_MAX,
+} from "../base/limits.ts";
 import type { HistoryPage, HistoryRow } from "../wire/history.ts";
 import { Problem } from "../wire/problem.ts";
 import { jsonBytes } from "./json.ts";
@@ -61,6 +67,7 @@ export class History {
       order: direction === "backward" ? "descending" : "ascending",
       limit,
       bytesMax: PAGE_BYTES_MAX - ENVELOPE_BYTES,
+      rowBytesMax: PAGE_BYTES_MAX - ENVELOPE_BYTES,
     });
     return {
       items: direction === "backward" ? taken.rows.toReversed() : [...taken.rows],
@@ -83,7 +90,7 @@ export class History {
   }
 
   /**
-   * The newest rows, as many as `bytesMax` bytes of JSON let in.
+   * The newest rows, as many as `bytesMax` bytes of JSON let in, each as the stream's events would show it.
    *
    * @throws {Problem} session_not_found
    */
@@ -91,7 +98,8 @@ export class History {
     const watermark = this.watermark(sessionId);
     if (limit === 0) return { rows: [], more: watermark > 0, watermark };
     const range = { after: 0, before: Number.MAX_SAFE_INTEGER, order: "descending" } as const;
-    const taken = this.#take(sessionId, { ...range, limit, bytesMax });
+    const rowBytesMax = Math.min(bytesMax, EVENT_TEXT_BYTES_MAX);
+    const taken = this.#take(sessionId, { ...range, limit, bytesMax, rowBytesMax });
     return { rows: taken.rows.toReversed(), more: taken.more, watermark };
   }
 
@@ -108,6 +116,7 @@ export class History {
       order: "ascending" | "descending";
       limit: number;
       bytesMax: number;
+      rowBytesMax: number;
     },
   ): Taken {
     const rows: HistoryRow[] = [];
@@ -124,7 +133,7 @@ export class History {
       });
       for (const stored of found) {
         if (rows.length === range.limit) return { rows, more: true };
-        const row = cutRow(renderRow(stored), Math.min(range.bytesMax, PAGE_BYTES_MAX / 4));
+        const row = cutRow(renderRow(stored), range.rowBytesMax);
         bytes += jsonBytes(row) + 1;
         // A page has at least one row, or paging would not get on.
         if (bytes > range.bytesMax && rows.length > 0) return { rows, more: true };

@@ -1,6 +1,12 @@
 import { describe, expect, test } from "bun:test";
 import fc from "fast-check";
-import { HISTORY_ROWS_MAX, KIB, MIB, PAGE_BYTES_MAX } from "../../src/base/limits.ts";
+import {
+  EVENT_TEXT_BYTES_MAX,
+  HISTORY_ROWS_MAX,
+  KIB,
+  MIB,
+  PAGE_BYTES_MAX,
+} from "../../src/base/limits.ts";
 import { jsonBytes } from "../../src/store/json.ts";
 import { cutRow, renderPending } from "../../src/store/render.ts";
 import type { NewRow } from "../../src/store/rows.ts";
@@ -31,6 +37,15 @@ async function withRows(bench: Bench, rows: readonly NewRow[]): Promise<string> 
   const sessionId = await createSession(bench);
   await bench.store.conversation.commit({ sessionId, turnId: null, rows });
   return sessionId;
+}
+
+/** So many rows, all cut, each as long as it may be. */
+function expectCut(rows: readonly HistoryRow[], count: number, rowBytesMax: number): void {
+  expect(rows.map(({ truncated }) => truncated)).toEqual(Array.from({ length: count }, () => true));
+  for (const row of rows) {
+    expect(jsonBytes(row)).toBeGreaterThan(rowBytesMax - 4 * KIB);
+    expect(jsonBytes(row)).toBeLessThanOrEqual(rowBytesMax);
+  }
 }
 
 function ids(rows: readonly HistoryRow[]): number[] {
@@ -154,18 +169,31 @@ describe("History.page", () => {
         { role: "tool_result", toolCallId: "c", toolName: "write", text, status: "ok" },
       ],
     });
-    const { items } = bench.store.history.page(sessionId, { before: null, after: null });
-    expect(items.map(({ truncated }) => truncated)).toEqual([true, true, true]);
+    // What a reset shows is what the stream's events would show.
+    const tail = bench.store.history.tail(sessionId, 3, PAGE_BYTES_MAX).rows;
+    expectCut(tail, 3, EVENT_TEXT_BYTES_MAX);
+    // A page has room for one such row, and cuts it only where it is longer than the page.
+    const pages = [2, 3, 4].map((before) =>
+      bench.store.history.page(sessionId, { before, after: null }),
+    );
+    for (const { items } of pages) expectCut(items, 1, PAGE_BYTES_MAX - KIB);
+    const items = pages.flatMap((page) => page.items);
     expect(text.startsWith(items[0]?.display_text ?? "none")).toBe(true);
     expect(JSON.stringify(input).startsWith(String(items[1]?.tool_input))).toBe(true);
     expect(items[2]).toMatchObject({ tool_status: "ok", tool_name: "write" });
-    for (const row of items) {
-      expect(jsonBytes(row)).toBeGreaterThan(PAGE_BYTES_MAX / 4 - 4 * KIB);
-      expect(jsonBytes(row)).toBeLessThanOrEqual(PAGE_BYTES_MAX / 4);
-    }
     expect(bench.store.history.row(sessionId, 1).display_text).toBe(text);
     expect(bench.store.history.row(sessionId, 2).tool_input).toEqual(input);
     expect(bench.store.history.row(sessionId, 3).text).toBe(text);
+  });
+
+  test("gives a row whole that one page can hold", async () => {
+    await using bench = openBench();
+    const text = "x".repeat(MIB - 4 * KIB);
+    const sessionId = await withRows(bench, [note("before"), note(text), note("after")]);
+    const page = bench.store.history.page(sessionId, { before: null, after: null });
+    expect(page.items.map((row) => row.text)).toEqual(["before", text, "after"]);
+    expect(page.items.some(({ truncated }) => truncated)).toBe(false);
+    expect(jsonBytes(page)).toBeLessThanOrEqual(PAGE_BYTES_MAX);
   });
 
   test("answers 404 for a session or a row that is not there", async () => {
