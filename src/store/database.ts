@@ -58,6 +58,9 @@ export class Database {
   readonly #statements = new Map<string, Statement<unknown, SQLQueryBindings[]>>();
   #queue: Job[] = [];
   #scheduled = false;
+  #sharesReads = false;
+  /** Whether a transaction is open that the reads of this turn of the event loop share. */
+  #reading = false;
   #closed = false;
   #writes = 0;
 
@@ -76,8 +79,13 @@ export class Database {
     return this.#writes;
   }
 
-  /** A prepared statement, kept for the next call with the same text. */
+  /** A prepared statement, kept for the next call with the same text. It is to be run at once. */
   query<Row>(sql: string): Statement<Row, SQLQueryBindings[]> {
+    if (this.#sharesReads) this.#beginReads();
+    return this.#prepared<Row>(sql);
+  }
+
+  #prepared<Row>(sql: string): Statement<Row, SQLQueryBindings[]> {
     let statement = this.#statements.get(sql);
     if (statement === undefined) {
       statement = this.#sqlite.prepare<unknown, SQLQueryBindings[]>(sql);
@@ -88,6 +96,7 @@ export class Database {
 
   /** Runs statements that are not worth keeping. */
   execute(sql: string): void {
+    this.#endReads();
     this.#sqlite.run(sql);
   }
 
@@ -116,6 +125,7 @@ export class Database {
 
   /** Commits what is queued now. */
   flush(): void {
+    this.#endReads();
     assert(!this.#sqlite.inTransaction, "A flush inside of a transaction");
     while (this.#queue.length > 0) this.#commit(this.#queue.splice(0, GROUP_WRITES_MAX));
   }
@@ -142,6 +152,7 @@ export class Database {
   close(): void {
     if (this.#closed) return;
     this.flush();
+    this.#endReads();
     this.#closed = true;
     for (const statement of this.#statements.values()) statement.finalize();
     this.#statements.clear();
@@ -151,7 +162,16 @@ export class Database {
   /** Takes no more writes and leaves the connection to the end of the process. */
   abandon(): void {
     this.flush();
+    this.#endReads();
     this.#closed = true;
+  }
+
+  /**
+   * From here on the reads of one turn of the event loop share a transaction: they see the same rows anyway, and
+   * each alone would take and give back a lock of its own.
+   */
+  shareReads(): void {
+    this.#sharesReads = true;
   }
 
   #schedule(): void {
@@ -162,6 +182,24 @@ export class Database {
       this.#scheduled = false;
       if (!this.#closed) this.flush();
     });
+  }
+
+  #beginReads(): void {
+    if (this.#reading || this.#closed || this.#sqlite.inTransaction) return;
+    this.#prepared("BEGIN").run();
+    this.#reading = true;
+    setImmediate(() => this.#endReads());
+  }
+
+  #endReads(): void {
+    if (!this.#reading) return;
+    this.#reading = false;
+    try {
+      this.#prepared("COMMIT").run();
+    } catch {
+      // An error may have ended it, or a statement still be read from. Nothing was written.
+      this.#rollback();
+    }
   }
 
   #commit(group: readonly Job[]): void {
@@ -212,15 +250,15 @@ export class Database {
   }
 
   #runInSavepoint(job: Job): unknown {
-    this.query("SAVEPOINT job").run();
+    this.#prepared("SAVEPOINT job").run();
     try {
       const value = runSync(job);
-      this.query("RELEASE job").run();
+      this.#prepared("RELEASE job").run();
       return value;
     } catch (error) {
       if (this.#sqlite.inTransaction) {
-        this.query("ROLLBACK TO job").run();
-        this.query("RELEASE job").run();
+        this.#prepared("ROLLBACK TO job").run();
+        this.#prepared("RELEASE job").run();
       }
       throw error;
     }
@@ -229,7 +267,7 @@ export class Database {
   #end(jobs: readonly Job[], committed: readonly Settled[], failed: readonly Failed[]): Outcome {
     try {
       this.points.reached("group.before_commit");
-      this.query("COMMIT").run();
+      this.#prepared("COMMIT").run();
     } catch (error) {
       this.#rollback();
       // What does not fit on the disk may be one of them alone.
@@ -243,8 +281,9 @@ export class Database {
   }
 
   #begin(): void {
+    this.#endReads();
     assert(!this.#sqlite.inTransaction, "A transaction inside of a transaction");
-    this.query("BEGIN IMMEDIATE").run();
+    this.#prepared("BEGIN IMMEDIATE").run();
     this.#writes += 1;
   }
 

@@ -68,6 +68,7 @@ function connect(options: OpenOptions): { database: Database; wal: Wal } {
       ...(options.migrations === undefined ? {} : { migrations: options.migrations }),
     });
     checkWhole(database, path);
+    database.shareReads();
     return { database, wal };
   } catch (error) {
     closeAfterFailure(database);

@@ -265,3 +265,44 @@ describe("Database.transaction", () => {
     expect(stored(bench)).toEqual([]);
   });
 });
+
+describe("Database.query", () => {
+  const count = (bench: Bench): number =>
+    bench.store.database.query<{ n: number }>("SELECT count(*) AS n FROM probe").get()?.n ?? -1;
+
+  /** A row of another program's. */
+  function insertAside(bench: Bench, n: number): void {
+    using other = new Sqlite(join(bench.home, "albedo.db"), { readwrite: true, create: false });
+    other.run("INSERT INTO probe (n) VALUES (?1)", [n]);
+  }
+
+  test("reads the same rows for one turn of the event loop, and the newest in the next", async () => {
+    await using bench = withTable(openBench());
+    expect(count(bench)).toBe(0);
+    insertAside(bench, 1);
+    expect(count(bench)).toBe(0);
+    await new Promise((resolve) => setImmediate(resolve));
+    expect(count(bench)).toBe(1);
+  });
+
+  test("holds up no write that was asked for in the same turn, and then sees it", async () => {
+    await using bench = withTable(openBench());
+    expect(count(bench)).toBe(0);
+    insertAside(bench, 1);
+    let seen = -1;
+    await bench.store.database.write(insert(bench, 2), () => {
+      seen = count(bench);
+    });
+    expect(seen).toBe(2);
+    expect(count(bench)).toBe(2);
+  });
+
+  test("leaves no transaction behind that would keep the log from being brought in", async () => {
+    await using bench = withTable(openBench());
+    await bench.store.database.write(insert(bench, 1));
+    expect(count(bench)).toBe(1);
+    await new Promise((resolve) => setImmediate(resolve));
+    using other = new Sqlite(join(bench.home, "albedo.db"), { readwrite: true, create: false });
+    expect(other.query("PRAGMA wal_checkpoint(TRUNCATE)").get()).toMatchObject({ busy: 0, log: 0 });
+  });
+});
