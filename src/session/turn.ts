@@ -226,6 +226,10 @@ class TurnRun {
       const answer = new Answer(ids.uuidv7(), port, this.#callIds);
       try {
         await this.#stream(models.resolve(port.session().model), request, answer);
+        // What was streamed leaves the process at the end of a turn of the event loop; the commit that follows holds
+        // everything up until it is on disk.
+        await otherWork();
+        port.signal.throwIfAborted();
         for (const { id } of answer.calls) this.#callIds.add(id);
         return answer;
       } catch (error) {
