@@ -58,6 +58,8 @@ async function occupy(sessionId: string): Promise<() => void> {
 async function later(ms: number): Promise<void> {
   clock.setWall(clock.now() + ms);
   await clock.advance(SWEEP_INTERVAL_MS);
+  // The daemon's own sweep has begun; it reads directories and may take longer than the next request.
+  await daemon.daemon.sessions.sweep();
 }
 
 describe("creation", () => {

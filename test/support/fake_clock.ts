@@ -88,8 +88,8 @@ export class FakeClock implements Clock {
   }
 }
 
-/** Lets promise callbacks and immediates that are ready run. */
-export async function settle(rounds = 3): Promise<void> {
+/** Lets promise callbacks and immediates that are ready run; a commit takes two rounds, and a sweep several. */
+export async function settle(rounds = 8): Promise<void> {
   for (let round = 0; round < rounds; round += 1) {
     await new Promise<void>((resolve) => setImmediate(resolve));
   }
