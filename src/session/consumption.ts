@@ -152,8 +152,24 @@ export function headOf(waiting: readonly Waiting[]): readonly Waiting[] {
   return waiting.slice(0, Math.max(1, command));
 }
 
-/** Whether a path can be worked in: a directory that is there now. */
-export async function isDirectory(path: string): Promise<boolean> {
+/** Looks that began in this turn of the event loop, by path. */
+const looks = new Map<string, Promise<boolean>>();
+
+/**
+ * Whether a path can be worked in: a directory that is there now. Who asks in the same turn of the event loop shares
+ * the look, which goes through another thread: requests that arrive together often name the same workspace.
+ */
+export function isDirectory(path: string): Promise<boolean> {
+  let look = looks.get(path);
+  if (look === undefined) {
+    look = lookAt(path);
+    looks.set(path, look);
+    setImmediate(() => looks.delete(path));
+  }
+  return look;
+}
+
+async function lookAt(path: string): Promise<boolean> {
   try {
     return (await stat(path)).isDirectory();
   } catch {
