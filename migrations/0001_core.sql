@@ -58,12 +58,12 @@ CREATE TABLE sessions (
 CREATE INDEX sessions_by_activity ON sessions (activity_at, session_id);
 CREATE INDEX sessions_by_parent ON sessions (parent_id) WHERE parent_id IS NOT NULL;
 
--- Accepted inputs that wait, each with its full resolved submission. Clustered by session, so that an admission
--- touches one page of it. It has no foreign key to its receipt: the sweep would have to search for one, and takes
--- settled receipts only.
+-- Accepted inputs that wait, each with its full resolved submission. In acceptance order, so that admissions that share
+-- a commit share its pages, whatever sessions they go to. It has no foreign key to its receipt: the sweep would have
+-- to search for one, and takes settled receipts only.
 CREATE TABLE pending_inputs (
+  decision INTEGER PRIMARY KEY,
   session_id TEXT NOT NULL REFERENCES sessions (session_id),
-  decision INTEGER NOT NULL,
   operation_id TEXT NOT NULL,
   kind TEXT NOT NULL CHECK (kind IN ('message', 'continue', 'skill', 'command')),
   source TEXT NOT NULL,
@@ -74,9 +74,11 @@ CREATE TABLE pending_inputs (
   arguments TEXT,
   client_id TEXT,
   submission_id TEXT NOT NULL,
-  accepted_at INTEGER NOT NULL,
-  PRIMARY KEY (session_id, decision)
-) STRICT, WITHOUT ROWID;
+  accepted_at INTEGER NOT NULL
+) STRICT;
+
+-- Its rows end in the table's key: a queue is read in order, and counted without a look at what it holds.
+CREATE INDEX pending_by_session ON pending_inputs (session_id);
 
 CREATE TABLE turns (
   turn INTEGER PRIMARY KEY,
