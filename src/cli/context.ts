@@ -5,9 +5,8 @@ import { readEnvironment } from "../base/environment.ts";
 import { createIds } from "../base/ids.ts";
 import type { Client } from "../client/client.ts";
 import { Connection } from "./connection.ts";
-import { EXIT } from "./exit.ts";
-import { descriptorStream, mayBeTerminal, Sink } from "./output.ts";
-import type { Output, Writable } from "./output.ts";
+import { Sink, standardStream } from "./output.ts";
+import type { Output } from "./output.ts";
 import { Signals } from "./signals.ts";
 import { StateFile } from "./state_file.ts";
 
@@ -32,8 +31,8 @@ export interface Context {
 export function processContext(options: { readonly quiet: boolean }): Context {
   const variables = process.env;
   const output: Output = {
-    stdout: new Sink(outputStream("stdout"), variables),
-    stderr: new Sink(outputStream("stderr"), variables),
+    stdout: new Sink(standardStream("stdout"), variables),
+    stderr: new Sink(standardStream("stderr"), variables),
   };
   const { home } = readEnvironment(variables, homedir());
   const notice = (text: string): void => {
@@ -59,14 +58,4 @@ export function processContext(options: { readonly quiet: boolean }): Context {
     notice,
     connect: () => connection.open(),
   };
-}
-
-function outputStream(name: "stdout" | "stderr"): Writable {
-  // Whoever read the answer has gone, as `head` does; there is nobody left to tell.
-  const onBroken = (): void => process.exit(EXIT.brokenPipe);
-  const descriptor = name === "stdout" ? 1 : 2;
-  if (!mayBeTerminal(descriptor)) return descriptorStream(descriptor, onBroken);
-  const stream = process[name];
-  stream.on("error", onBroken);
-  return stream;
 }

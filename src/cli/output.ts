@@ -1,5 +1,5 @@
 import { fstatSync, writeSync } from "node:fs";
-import { hasCode } from "./exit.ts";
+import { errorText, EXIT, hasCode } from "./exit.ts";
 import { safeForTerminal } from "./terminal_text.ts";
 
 /**
@@ -8,6 +8,9 @@ import { safeForTerminal } from "./terminal_text.ts";
  * I1 Colour only on a terminal, unless `FORCE_COLOR` says so; never where `NO_COLOR` is set (no-color.org).
  * I2 Nothing a model, a tool or another client wrote reaches a terminal with its control characters.
  * I3 The process leaves only after `flush`, since a terminal may take its time.
+ * I4 An answer that cannot be written is a failure, never a success with something missing: a reader that went away
+ *    ends the program as SIGPIPE would, anything else, a full disk for one, with a word on stderr. What stderr does
+ *    not take is let go, since there is nobody left to tell.
  */
 export type Style = "bold" | "faint" | "red" | "green" | "yellow" | "cyan";
 
@@ -27,27 +30,58 @@ const STYLES: Record<Style, readonly [number, number]> = {
 export interface Writable {
   readonly isTTY?: boolean | undefined;
   readonly columns?: number | undefined;
-  write(text: string, done: (error?: Error | null) => void): boolean;
+  write(text: string, done: () => void): boolean;
 }
 
 /** How long to wait where the other end of a pipe that does not block is full. */
 const FULL_PIPE_MS = 2;
 
 /**
- * A descriptor that is no terminal, written to at once. `process.stdout` would do the same, and takes as long to
- * load as a short verb to run.
- *
- * @param onBroken called when nobody reads any more
+ * A standard stream of this process. A pipe or a file is written to at once: `process.stdout` would do the same, and
+ * takes as long to load as a short verb to run.
  */
-export function descriptorStream(descriptor: number, onBroken: () => void): Writable {
+export function standardStream(name: "stdout" | "stderr"): Writable {
+  const descriptor = name === "stdout" ? 1 : 2;
+  const onFailed = name === "stdout" ? answerFailed : () => {};
+  if (!mayBeTerminal(descriptor)) return descriptorStream(descriptor, onFailed);
+  const stream = process[name];
+  stream.on("error", onFailed);
+  return {
+    isTTY: stream.isTTY,
+    get columns() {
+      return stream.columns;
+    },
+    write: (text, done) =>
+      stream.write(text, (error) => {
+        if (error) onFailed(error);
+        done();
+      }),
+  };
+}
+
+/** Ends the program: what it was asked for cannot be handed over. */
+function answerFailed(error: unknown): never {
+  if (hasCode(error, "EPIPE")) process.exit(EXIT.brokenPipe);
+  descriptorStream(2, () => {}).write(
+    `albedo: Cannot write to stdout: ${errorText(error)}\n`,
+    () => {},
+  );
+  process.exit(EXIT.failed);
+}
+
+/**
+ * A descriptor that is no terminal.
+ *
+ * @param onFailed called when what was written is not taken
+ */
+export function descriptorStream(descriptor: number, onFailed: (error: unknown) => void): Writable {
   return {
     isTTY: false,
     write(text, done) {
       try {
         writeWhole(descriptor, new TextEncoder().encode(text));
       } catch (error) {
-        if (!hasCode(error, "EPIPE")) throw error;
-        onBroken();
+        onFailed(error);
       }
       done();
       return true;
@@ -68,7 +102,7 @@ function writeWhole(descriptor: number, bytes: Uint8Array): void {
 }
 
 /** Whether the descriptor may be a terminal: all terminals are character devices, and so is the null device. */
-export function mayBeTerminal(descriptor: number): boolean {
+function mayBeTerminal(descriptor: number): boolean {
   try {
     return fstatSync(descriptor).isCharacterDevice();
   } catch {

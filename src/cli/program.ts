@@ -1,6 +1,7 @@
 import { Command, CommanderError, InvalidArgumentError } from "commander";
 import { VERSION } from "../base/version.ts";
 import { EXIT, usageError } from "./exit.ts";
+import { standardStream } from "./output.ts";
 import { runVerb } from "./run.ts";
 import { version } from "./version.ts";
 
@@ -46,6 +47,10 @@ export function createProgram(): Command {
     .helpCommand("help [verb]", "show the help of a verb")
     .usage("VERB [options]")
     .exitOverride()
+    .configureOutput({
+      writeOut: (text) => standardStream("stdout").write(text, () => {}),
+      writeErr: (text) => standardStream("stderr").write(text, () => {}),
+    })
     .showHelpAfterError("`--help` says more")
     .addHelpText("after", EXIT_CODES)
     .addHelpText("after", ENVIRONMENT)

@@ -52,15 +52,30 @@ function explain(error: unknown): CliError {
       hints: [resolveHint(error.handle.operationId)],
     });
   }
-  if (error instanceof ApiError) return new CliError(`${error.detail} (${error.code})`);
+  if (error instanceof ApiError) {
+    const hints = error.fields.map((field) => `${field.pointer}: ${field.detail}`);
+    return new CliError(`${error.detail} (${error.code})`, { hints });
+  }
   if (error instanceof TransportError) {
     return new CliError(`The daemon cannot be reached: ${error.message}`, {
       hints: ["`albedo daemon --status` says whether one runs"],
     });
   }
   if (error instanceof ProtocolError) return new CliError(error.message);
+  if (isFileError(error)) {
+    // `EACCES: permission denied, open '/…'`: the path stands before it.
+    const [reason] = error.message.split(", ", 1);
+    return new CliError(`Cannot use '${error.path}': ${reason}`);
+  }
   const stack = error instanceof Error ? (error.stack ?? error.message) : errorText(error);
   return new CliError(`This should not have happened: ${stack}`);
+}
+
+/** Whether the operating system refused a file, which is no bug of this program. */
+function isFileError(error: unknown): error is Error & { readonly path: string } {
+  if (!(error instanceof Error)) return false;
+  const { code, path, syscall } = error as NodeJS.ErrnoException;
+  return typeof code === "string" && typeof path === "string" && typeof syscall === "string";
 }
 
 /** How an operation is resolved later. */

@@ -1,6 +1,7 @@
 import { VERSION } from "../base/version.ts";
+import { standardStream } from "./output.ts";
 
 /** Owns `albedo version`. */
 export function version(): void {
-  console.log(`albedo ${VERSION}`);
+  standardStream("stdout").write(`albedo ${VERSION}\n`, () => {});
 }

@@ -1,4 +1,6 @@
 import { describe, expect, test } from "bun:test";
+import { closeSync, existsSync, openSync } from "node:fs";
+import { descriptorStream, Sink } from "../../src/cli/output.ts";
 import { Paper } from "./paper.ts";
 
 /** Goal: colour and escapes only where they belong, and no byte lost at the end. */
@@ -63,4 +65,21 @@ describe("Sink", () => {
     await flush;
     expect(flushed).toBe(true);
   });
+
+  // A file on a full disk; without this a flush would wait for ever and the program end as if all were well.
+  test.skipIf(!existsSync("/dev/full"))(
+    "flushes also what was not taken, and says so",
+    async () => {
+      const descriptor = openSync("/dev/full", "w");
+      const failures: unknown[] = [];
+      const sink = new Sink(
+        descriptorStream(descriptor, (error) => failures.push(error)),
+        {},
+      );
+      sink.line("a");
+      await sink.flush();
+      closeSync(descriptor);
+      expect(failures.map((error) => (error as NodeJS.ErrnoException).code)).toEqual(["ENOSPC"]);
+    },
+  );
 });

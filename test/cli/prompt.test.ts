@@ -1,5 +1,5 @@
 import { describe, expect, test } from "bun:test";
-import { readdirSync, writeFileSync } from "node:fs";
+import { closeSync, existsSync, openSync, readdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { until } from "../support/until.ts";
 import { albedoCommand, CliWorld, jsonLines } from "./cli_process.ts";
@@ -278,6 +278,48 @@ describe("albedo prompt", () => {
     expect(stdout).toBe("line\n");
     expect(stderr).toBe("");
     expect(code).toBe(141);
+  });
+
+  test
+    .skipIf(!existsSync("/dev/full"))
+    .each(["prompt -q hello", "sessions", "version", "completion bash", "show --help"])(
+    "%s fails where its answer cannot be written",
+    async (line) => {
+      await using world = new CliWorld();
+      await world.run(["prompt", "-q", "!say hello"]);
+      const full = openSync("/dev/full", "w");
+      const child = Bun.spawn([...albedoCommand(), ...line.split(" ")], {
+        cwd: world.workspace,
+        env: world.environment(),
+        stdio: ["ignore", full, "pipe"],
+      });
+      const stderr = await new Response(child.stderr).text();
+      closeSync(full);
+      expect(stderr).toBe(
+        "albedo: Cannot write to stdout: ENOSPC: no space left on device, write\n",
+      );
+      expect(await child.exited).toBe(1);
+    },
+  );
+
+  test.skipIf(!existsSync("/dev/full"))(
+    "answers where its progress cannot be written",
+    async () => {
+      await using world = new CliWorld();
+      const { code, stdout } = await world.run(["prompt", "!say hello"], {
+        command: ["bash", "-c", '"$@" 2>/dev/full', "bash", ...albedoCommand()],
+      });
+      expect(stdout).toStartWith("hello\n");
+      expect(code).toBe(0);
+    },
+  );
+
+  test("says what is wrong with an image that is refused", async () => {
+    await using world = new CliWorld();
+    writeFileSync(join(world.workspace, "bad.png"), "no image");
+    const { code, stderr } = await world.run(["prompt", "-q", "--image", "bad.png", "x"]);
+    expect(stderr).toContain("/images/0/data: Must be a PNG, JPEG, GIF or WebP image");
+    expect(code).toBe(1);
   });
 
   test("loses nothing of a long answer on its way through a slow pipe", async () => {
