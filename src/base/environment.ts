@@ -65,6 +65,9 @@ function homeDirectory(variables: Variables, userHome: string): string {
   // A relative path is to be ignored (XDG Base Directory Specification, Basics).
   const data = variables.XDG_DATA_HOME;
   if (isSet(data) && isAbsolute(data)) return join(data, "albedo");
+  if (!isAbsolute(userHome)) {
+    throw new EnvironmentError("HOME", `must be an absolute path: current value is '${userHome}'`);
+  }
   return join(userHome, ".local", "share", "albedo");
 }
 

@@ -5,8 +5,8 @@ import { sleep } from "../base/clock.ts";
 import type { Clock } from "../base/clock.ts";
 import { SHUTDOWN_MS_MAX } from "../base/limits.ts";
 import type { DaemonFile } from "../wire/server.ts";
-import { findDaemon } from "./discovery.ts";
-import { CliError, errorText } from "./exit.ts";
+import { findDaemon, notAnswering } from "./discovery.ts";
+import { CliError, errorText, EXIT } from "./exit.ts";
 
 /**
  * Owns starting a daemon that outlives the verb that needed it: the same executable, in a session of its own, so
@@ -69,7 +69,10 @@ export async function startDaemon(start: Start): Promise<Started> {
       if (endedAt !== null) {
         const words = await readFile(errors, "utf8");
         gaveWayAt ??= now;
-        if (!gaveWay(words) || now - gaveWayAt > GIVEN_WAY_MS) throw startError(words, child);
+        if (!gaveWay(words)) throw startError(words, child);
+        if (now - gaveWayAt > GIVEN_WAY_MS) {
+          throw found.state === "silent" ? notAnswering(found) : startError(words, child);
+        }
         if (now - endedAt > START_AGAIN_MS) {
           child = spawnDaemon(start, errors);
           endedAt = null;
@@ -146,6 +149,7 @@ function startError(
     first === undefined
       ? `The daemon could not start and ended with ${ended}`
       : `The daemon could not start: ${first.replace(/^albedo: /, "")}`,
-    { hints: rest },
+    // A setting that is wrong is so whoever starts the daemon.
+    { hints: rest, exitCode: child.exitCode === EXIT.usage ? EXIT.usage : EXIT.failed },
   );
 }

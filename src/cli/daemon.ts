@@ -63,7 +63,8 @@ export async function runDaemon(flags: DaemonFlags): Promise<ExitCode> {
   } catch (error) {
     log?.error("The daemon could not start", { reason: reasonOf(error) });
     process.stderr.write(`albedo: ${reasonOf(error)}\n`);
-    return EXIT.failed;
+    const isSetting = error instanceof ConfigError || error instanceof EnvironmentError;
+    return isSetting ? EXIT.usage : EXIT.failed;
   } finally {
     held.cancel();
     log?.close();

@@ -2,7 +2,7 @@ import { sleep } from "../base/clock.ts";
 import { SHUTDOWN_MS_MAX } from "../base/limits.ts";
 import { ApiError, Client, TransportError } from "../client/client.ts";
 import type { Context } from "./context.ts";
-import { findDaemon, isAlive } from "./discovery.ts";
+import { findDaemon, isAlive, notAnswering } from "./discovery.ts";
 import { CliError, EXIT } from "./exit.ts";
 import type { ExitCode } from "./exit.ts";
 
@@ -61,11 +61,7 @@ export async function daemonStop(context: Context): Promise<ExitCode> {
     return EXIT.done;
   }
   const { file } = found;
-  if (found.state === "silent") {
-    throw new CliError(`The daemon does not answer: ${found.reason}`, {
-      hints: [`If process ${file.pid} is albedo, \`kill ${file.pid}\` ends it`],
-    });
-  }
+  if (found.state === "silent") throw notAnswering(found);
   const client = new Client({ url: file.url, token: file.token, clock: context.clock });
   try {
     await client.shutdown(file.instance_id);

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { DaemonFileSchema, HealthSchema, ServerSchema } from "../wire/server.ts";
 import type { DaemonFile, ServerInfo } from "../wire/server.ts";
-import { hasCode } from "./exit.ts";
+import { CliError, hasCode } from "./exit.ts";
 import { readJsonFile } from "./json_file.ts";
 
 /**
@@ -47,6 +47,13 @@ export async function findDaemon(home: string): Promise<Found> {
   } catch (error) {
     return { state: "silent", file, reason: error instanceof Error ? error.message : "no answer" };
   }
+}
+
+/** A process has the daemon's place and does not answer as the daemon does: a person has to decide about it. */
+export function notAnswering({ file, reason }: Extract<Found, { state: "silent" }>): CliError {
+  return new CliError(`The daemon does not answer: ${reason}`, {
+    hints: [`If process ${file.pid} is albedo, \`kill ${file.pid}\` ends it`],
+  });
 }
 
 /** Whether a process of this id runs; it may be another program's by now. */

@@ -155,19 +155,27 @@ function print(context: Context, knowledge: Knowledge, json: boolean, keptAt?: n
   }
   const { operation_id: id, summary, receipt } = knowledge;
   const when = keptAt === undefined ? "" : `  ${ago(context.clock.now(), keptAt)}`;
-  stdout.line(["bold", id], `  ${receipt?.kind ?? ""}${when}`, ["faint", `  ${summary ?? ""}`]);
+  const kind = receipt === null ? "" : `  ${receipt.kind}`;
+  stdout.line(["bold", id], `${kind}${when}`, ["faint", summary === null ? "" : `  ${summary}`]);
   stdout.line("  ", ...words(knowledge));
   if (receipt?.target !== null && receipt?.target !== undefined) {
     stdout.line(["faint", `  session ${receipt.target}`]);
   }
 }
 
-function words({ status, receipt, input }: Knowledge): string[] {
+function words({ status, summary, receipt, input }: Knowledge): string[] {
+  // What can be done with it takes what is kept of it.
+  const kept = (advice: string): string =>
+    summary === null ? ", and nothing is kept of it here" : `. ${advice}`;
   switch (status) {
     case "unknown":
-      return ["not known: the daemon has no receipt. `--retry` sends it, `--forget` gives it up"];
+      return [
+        `not known: the daemon has no receipt${kept("`--retry` sends it, `--forget` gives it up")}`,
+      ];
     case "expired":
-      return ["never to be known: it is too old to be asked for. `--forget` lets go of it"];
+      return [
+        `never to be known: it is too old to be asked for${kept("`--forget` lets go of it")}`,
+      ];
     case "rejected":
       return [`rejected: ${receipt?.error?.detail ?? receipt?.error?.title ?? "no reason"}`];
     case "accepted":

@@ -78,4 +78,9 @@ describe("readEnvironment()", () => {
     expect((thrown as Error).message).toStartWith(`${variable} must `);
     expect((thrown as Error).message).toContain(`'${value}'`);
   });
+
+  test("refuses a home directory that depends on where one stands", () => {
+    expect(() => readEnvironment({}, "me")).toThrow("HOME must be an absolute path");
+    expect(readEnvironment({ ALBEDO_HOME: "/data" }, "me").home).toBe("/data");
+  });
 });

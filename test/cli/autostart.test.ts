@@ -2,8 +2,10 @@ import { describe, expect, test } from "bun:test";
 import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { waitingClock } from "../../src/base/clock.ts";
+import type { Clock } from "../../src/base/clock.ts";
 import { startDaemon } from "../../src/cli/autostart.ts";
 import { CliError } from "../../src/cli/exit.ts";
+import { hurriedClock } from "../client/hurried_clock.ts";
 import { tempDir } from "../support/temp_dir.ts";
 
 /**
@@ -25,17 +27,17 @@ const DAEMON = `
   console.error("late words");
 `;
 
-function start(home: string, program: string) {
+function start(home: string, program: string, clock: Clock = waitingClock) {
   return startDaemon({
     home,
     variables: process.env,
-    clock: waitingClock,
+    clock,
     command: [process.execPath, "-e", program],
   });
 }
 
-async function failure(home: string, program: string): Promise<CliError> {
-  const error = await start(home, program).then(
+async function failure(home: string, program: string, clock?: Clock): Promise<CliError> {
+  const error = await start(home, program, clock).then(
     () => null,
     (thrown: unknown) => thrown,
   );
@@ -83,6 +85,19 @@ describe("startDaemon", () => {
     expect(error.message).toBe("The daemon could not start: The port 80 is taken");
     expect(error.hints).toEqual(["Choose another one"]);
     expect(readdirSync(join(home.path, "client"))).toEqual([]);
+  });
+
+  test("says of a daemon that has the home and does not answer that it does not", async () => {
+    using home = tempDir();
+    const file = { url: "http://127.0.0.1:1", token: "t", pid: process.pid, instance_id: "i" };
+    writeFileSync(join(home.path, "daemon.json"), JSON.stringify(file));
+    const error = await failure(
+      home.path,
+      'console.error("albedo: Another daemon has the home"); process.exit(1)',
+      hurriedClock(4),
+    );
+    expect(error.message).toStartWith("The daemon does not answer");
+    expect(error.hints.join()).toContain(`kill ${process.pid}`);
   });
 
   test("fails with how the daemon ended where it said nothing", async () => {

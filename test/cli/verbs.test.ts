@@ -85,10 +85,11 @@ describe("albedo daemon", () => {
     mkdirSync(world.home);
     writeFileSync(join(world.home, "config.toml"), 'model = "a/b"\nmodel = 7\n');
     const { code, stderr } = await world.run(["prompt", "hello"]);
-    expect(code).toBe(1);
+    expect(code).toBe(2);
     expect(stderr).toContain("The daemon could not start");
     expect(stderr).toContain("config.toml");
     expect(stderr).toContain("line 2");
+    expect((await world.run(["daemon"])).code).toBe(2);
   });
 });
 
@@ -255,10 +256,15 @@ describe("albedo operation", () => {
     const file = world.daemonFile();
     if (file === null) throw new Error("No daemon runs");
     const handle = new Client(file).prepareMessage(id, { text: "x" });
-    expect((await world.run(["operation", handle.operationId])).code).toBe(3);
+    const strange = await world.run(["operation", handle.operationId]);
+    expect(strange.code).toBe(3);
+    // There is nothing that could be sent or given up.
+    expect(strange.stdout).toContain("nothing is kept of it here");
+    expect(strange.stdout).not.toContain("--retry");
     expect((await world.run(["operation", "0198"])).code).toBe(2);
     expect((await world.run(["operation", handle.operationId, "--retry"])).code).toBe(1);
     await keepAs(new StateFile(world.home), handle, 1);
+    expect((await world.run(["operation", handle.operationId])).stdout).toContain("--retry");
     expect((await world.run(["operation", handle.operationId, "--forget"])).code).toBe(0);
     expect((await world.run(["operation"])).code).toBe(0);
   });
@@ -308,6 +314,13 @@ describe("homes", () => {
     const { code, stderr } = await world.run(["prompt", "x"]);
     expect(code).toBe(1);
     expect(stderr).toContain(`Cannot use '${world.home}' as the data directory`);
+    for (const args of [["operation"], ["logs"]]) {
+      const outcome = await world.run(args);
+      expect(outcome.code).toBe(1);
+      expect(outcome.stderr).toContain(`Cannot use '${world.home}/`);
+      expect(outcome.stderr).toContain("ENOTDIR: not a directory\n");
+      expect(outcome.stderr).not.toContain("should not have happened");
+    }
   });
 
   test("without write permission are named", async () => {
