@@ -64,7 +64,13 @@ function bash(verbs: readonly Verb[]): string {
 _albedo() {
   local word=\${COMP_WORDS[COMP_CWORD]} words
   case \${COMP_WORDS[COMP_CWORD-1]} in
-    -i|--image) COMPREPLY=($(compgen -f -- "$word")); return ;;
+    -i|--image)
+      # A name may have spaces: a line is a name.
+      local IFS=$'\\n'
+      COMPREPLY=($(compgen -f -- "$word"))
+      compopt -o filenames 2>/dev/null
+      return
+      ;;
   esac
   if [ "$COMP_CWORD" -eq 1 ]; then
     COMPREPLY=($(compgen -W '${verbs.map((verb) => verb.name).join(" ")} --help --version' -- "$word"))
@@ -140,5 +146,8 @@ function fish(verbs: readonly Verb[]): string {
 
 /** Words that can stand between single quotes in every shell, and in a zsh description. */
 function quoted(text: string): string {
-  return text.replaceAll(/['`]/g, "").replaceAll(/[[\]:]/g, " ");
+  return text
+    .replaceAll("'", "’")
+    .replaceAll("`", "")
+    .replaceAll(/[[\]:]/g, " ");
 }

@@ -1,8 +1,11 @@
 import { describe, expect, test } from "bun:test";
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
 import { completion, SHELLS } from "../../src/cli/completion.ts";
 import type { Context } from "../../src/cli/context.ts";
 import { CliError, EXIT } from "../../src/cli/exit.ts";
 import { createProgram } from "../../src/cli/program.ts";
+import { tempDir } from "../support/temp_dir.ts";
 import { Paper } from "./paper.ts";
 
 /** Goal: the scripts know every verb and flag, and a shell that is here reads and runs them. */
@@ -18,6 +21,8 @@ describe("completion", () => {
     const script = scriptFor(shell);
     for (const command of createProgram().commands) {
       expect(script).toContain(command.name());
+      // Between single quotes, where an apostrophe would end them.
+      if (shell !== "bash") expect(script).toContain(command.description().replaceAll("'", "’"));
       for (const option of command.options) {
         const name = option.long?.slice(2) ?? "";
         expect(script).toMatch(new RegExp(`(--|-l )${name}\\b`));
@@ -38,6 +43,10 @@ describe("completion", () => {
     expect(complete("albedo", "se")).toEqual(["sessions"]);
     expect(complete("albedo", "prompt", "--ti")).toEqual(["--timeout"]);
     expect(complete("albedo", "completion", "")).toEqual([...SHELLS]);
+    using directory = tempDir();
+    const image = join(directory.path, "a screen.png");
+    writeFileSync(image, "");
+    expect(complete("albedo", "prompt", "--image", image.slice(0, -6))).toEqual([image]);
   });
 
   test("another shell is a usage error that names the three", () => {
