@@ -5,7 +5,7 @@ import { CANCEL_WORDS } from "./cancel.ts";
 import type { Context } from "./context.ts";
 import { EXIT } from "./exit.ts";
 import type { ExitCode } from "./exit.ts";
-import { keep, sendKept } from "./kept_send.ts";
+import { keepOn, letGo, sendKept } from "./kept_send.ts";
 import { findSession, orNoMatch } from "./lookup.ts";
 import { cancelOwn } from "./own_cancellation.ts";
 import type { OwnCancellation } from "./own_cancellation.ts";
@@ -197,7 +197,7 @@ class Prompt {
         return this.#finish("interrupted", "the session was deleted", EXIT.interrupted);
       case "unreachable":
         if (this.#handle !== null) {
-          await keep(this.#context, this.#handle, this.#summary, "outcome");
+          await keepOn(this.#context, this.#handle, this.#summary, "outcome");
         }
         return this.#finish(
           "uncertain",
@@ -260,14 +260,14 @@ class Prompt {
       return code;
     }
     // From here on a killed client leaves behind what is not known: how the input goes on.
-    await keep(this.#context, handle, this.#summary, "outcome");
+    await keepOn(this.#context, handle, this.#summary, "outcome");
     const cancellation = await cancelOwn(
       client,
       { sessionId, inputId: handle.operationId },
       this.#context.clock,
     );
     if (cancellation.result !== "unconfirmed") {
-      await this.#context.state.forget(handle.operationId);
+      await letGo(this.#context, handle);
       const words = CANCEL_WORDS[cancellation.result];
       return this.#finish(reason, `${why}; ${words}`, code, { cancellation: cancellation.result });
     }

@@ -41,9 +41,7 @@ export class StateFile {
     this.#directory = join(home, "client", "operations");
   }
 
-  /**
-   * @throws {CliError} when it cannot be written; then nothing may be sent
-   */
+  /** @throws {CliError} when it cannot be written */
   async keep(operation: Omit<KeptOperation, "version">): Promise<void> {
     const path = this.#path(operation.operation_id);
     try {
@@ -53,7 +51,6 @@ export class StateFile {
       await rename(aside, path);
     } catch (error) {
       throw new CliError(`Cannot keep the operation in '${this.#directory}': ${errorText(error)}`, {
-        hints: ["Nothing was sent"],
         cause: error,
       });
     }

@@ -1,4 +1,6 @@
 import { describe, expect, test } from "bun:test";
+import { rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
 import { CliError } from "../../src/cli/exit.ts";
 import { sendKept } from "../../src/cli/kept_send.ts";
 import { StateFile } from "../../src/cli/state_file.ts";
@@ -91,7 +93,22 @@ describe("sendKept", () => {
       (e: unknown) => e,
     );
     expect(error).toBeInstanceOf(CliError);
+    expect((error as CliError).hints).toEqual(["Nothing was sent"]);
     expect(daemon.submissions).toBe(0);
     expect(handle.maybeSent).toBe(false);
+  });
+
+  test("takes an acceptance for one also where the handle cannot go", async () => {
+    using home = tempDir();
+    await using daemon = new FakeDaemon();
+    daemon.start();
+    const directory = join(home.path, "client", "operations");
+    const handle = client(daemon, () => {
+      // A file where the directory would be stops root as well.
+      rmSync(directory, { recursive: true });
+      writeFileSync(directory, "");
+    }).prepareMessage(SESSION, { text: "hello" });
+    const accepted = await sendKept(context(home.path), handle, "hello", {});
+    expect(accepted.operationId).toBe(handle.operationId);
   });
 });

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "bun:test";
-import { closeSync, existsSync, openSync, readdirSync, writeFileSync } from "node:fs";
+import { closeSync, existsSync, openSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { until } from "../support/until.ts";
 import { albedoCommand, CliWorld, jsonLines } from "./cli_process.ts";
@@ -133,6 +133,18 @@ describe("albedo prompt", () => {
     expect(other.process.exitCode).toBeNull();
     other.process.kill("SIGINT");
     expect((await other.outcome).code).toBe(130);
+  });
+
+  test("takes its submission back also where nothing can be kept any more, as on a full disk", async () => {
+    await using world = new CliWorld();
+    const { running } = await startSlow(world);
+    const directory = join(world.home, "client", "operations");
+    rmSync(directory, { recursive: true });
+    writeFileSync(directory, "");
+    running.process.kill("SIGINT");
+    const { code, stderr } = await running.outcome;
+    expect(stderr).toContain("interrupted; interrupt requested");
+    expect(code).toBe(130);
   });
 
   test("says that a cancelled input was cancelled by someone else", async () => {

@@ -71,12 +71,12 @@ describe("StateFile", () => {
     expect(await new StateFile(home.path).find("../../client")).toBeNull();
   });
 
-  test("says that nothing was sent when it cannot write", async () => {
+  test("names the directory that it cannot write to", async () => {
     using home = tempDir();
     // A file where the directory would be stops root as well.
     writeFileSync(join(home.path, "client"), "");
     const error = await new StateFile(home.path).keep(operation(ID_A, 1)).catch((e: unknown) => e);
     expect(error).toBeInstanceOf(CliError);
-    expect((error as CliError).hints).toEqual(["Nothing was sent"]);
+    expect((error as CliError).message).toContain(join(home.path, "client", "operations"));
   });
 });
