@@ -12,7 +12,7 @@ import { median, quantile } from "./support/stats.ts";
  * provider's stream, in turns. Each delta carries the time it was sent at. Quiet deltas come further apart than a
  * frame of 16 ms; busy ones share frames.
  */
-const ROUNDS = 6;
+const ROUNDS = 4;
 const QUIET: ModelPlan = { deltas: 40, everyMs: 40, bytes: 24 };
 const BUSY: ModelPlan = { deltas: 400, everyMs: 4, bytes: 24 };
 

@@ -18,6 +18,8 @@ const EVERY_MS = 10;
 const ROUNDS = 2;
 /** A frame, and what a busy machine may add to it. */
 const BEHIND_MS = 250;
+/** Decoding for every reader would keep this process busier than the daemon; so many of them do. */
+const DECODING = 20;
 
 interface Delivered {
   readonly cpuPerFrameUs: number;
@@ -109,15 +111,18 @@ async function throughDaemon(
   const framesBefore = sum(streams.map((stream) => stream.frames));
   const cpuBefore = cpuSeconds(daemon.pid);
   startedAt = preciseNow();
-  const finished = Promise.all(streams.map((stream) => stream.untilEvent("turn_finished")));
+  const decoding = coding === "zstd" ? streams.slice(0, DECODING) : streams;
+  const finished = Promise.all(decoding.map((stream) => stream.untilEvent("turn_finished")));
   await sendMessage(daemon, sessionId, promptFor({ deltas: DELTAS, everyMs: EVERY_MS, bytes: 24 }));
   await finished;
   const cpu = cpuSeconds(daemon.pid) - cpuBefore;
   const frames = sum(streams.map((stream) => stream.frames)) - framesBefore;
   for (const stream of streams) stream.close();
-  const behind = readers.filter(
-    (reader) => reader.deltas !== DELTAS || reader.resets !== 1 || reader.worstMs > BEHIND_MS,
-  ).length;
+  const behind = readers
+    .slice(0, decoding.length)
+    .filter(
+      (reader) => reader.deltas !== DELTAS || reader.resets !== 1 || reader.worstMs > BEHIND_MS,
+    ).length;
   return { cpuPerFrameUs: (cpu / frames) * 1e6, frames, schedule, behind, delaysMs };
 }
 

@@ -1,7 +1,9 @@
 import { spawnHelper } from "./support/child.ts";
 import { type Daemon, type Flavour, startDaemon } from "./support/daemon.ts";
 import { EventStream, preciseNow } from "./support/event_stream.ts";
-import { Connection } from "./support/http_client.ts";
+import { Connection, encodeRequest } from "./support/http_client.ts";
+import { stampsIn } from "./support/model_plan.ts";
+import { temporaryDirectory } from "./support/paths.ts";
 import { createSession, putMessage, sendMessage, turnEnded } from "./support/prompting.ts";
 import { peakRssMb, rssMb } from "./support/proc.ts";
 import { Report } from "./support/report.ts";
@@ -10,15 +12,28 @@ import { median, quantile } from "./support/stats.ts";
 /**
  * What a person feels: the acknowledgement of a prompt, which is on disk then, and its first delta on an open
  * stream, with a local model that answers at once and the session loaded; and the memory after 100 sessions of one
- * turn each.
+ * turn each. Between two prompts there is a pause, as there is with persons: waking up costs then, so what a bare
+ * server takes for one raw commit, and a bare relay for its first delta, is told beside it, measured in turns.
  */
-const WARM_UP = 30;
-const PROMPTS = 150;
+const BLOCK = 25;
+const WARM_UP_BLOCKS = 2;
+const BLOCKS = 6;
 const SESSIONS = 100;
 
+/** The stream is quiet for longer than a frame. */
+const PAUSE_MS = 25;
+
+interface Servers {
+  readonly model: number;
+  readonly raw: number;
+  readonly relay: number;
+}
+
 interface Prompted {
-  readonly acknowledgedMs: readonly number[];
-  readonly firstDeltaMs: readonly number[];
+  readonly acknowledgedMs: number[];
+  readonly firstDeltaMs: number[];
+  readonly rawCommitMs: number[];
+  readonly relayMs: number[];
 }
 
 const FLAVOURS: readonly (readonly [Flavour, string])[] = [
@@ -28,20 +43,24 @@ const FLAVOURS: readonly (readonly [Flavour, string])[] = [
 
 async function main(): Promise<void> {
   const report = new Report("prompt", "acknowledgement, first delta, memory of 100 sessions");
-  const model = await spawnHelper("model_server.ts");
+  const model = (await spawnHelper("model_server.ts")).port;
+  const raw = (await spawnHelper("raw_commit_server.ts", [temporaryDirectory()])).port;
+  const relay = (await spawnHelper("relay_server.ts", [String(model)])).port;
   for (const [flavour, words] of FLAVOURS) {
-    const daemon = await startDaemon({ flavour, modelPort: model.port });
+    const daemon = await startDaemon({ flavour, modelPort: model });
     await memory(report, daemon, words);
-    const { acknowledgedMs, firstDeltaMs } = await prompts(daemon);
+    const prompted = await prompts(daemon, { model, raw, relay });
+    const { acknowledgedMs, firstDeltaMs, rawCommitMs, relayMs } = prompted;
+    const within = (samples: readonly number[]): string => quantile(samples, 0.9).toFixed(2);
     report.figure(`${words}: acknowledgement on disk, median`, median(acknowledgedMs), {
       unit: "ms",
       atMost: 2,
-      basis: `9 of 10 within ${quantile(acknowledgedMs, 0.9).toFixed(2)} ms`,
+      basis: `9 of 10 within ${within(acknowledgedMs)} ms; a raw commit ${median(rawCommitMs).toFixed(2)} ms`,
     });
     report.figure(`${words}: prompt sent to first delta, median`, median(firstDeltaMs), {
       unit: "ms",
       atMost: 8,
-      basis: `9 of 10 within ${quantile(firstDeltaMs, 0.9).toFixed(2)} ms`,
+      basis: `9 of 10 within ${within(firstDeltaMs)} ms; a relay ${median(relayMs).toFixed(2)} ms`,
     });
     await daemon.stop();
   }
@@ -65,41 +84,114 @@ async function memory(report: Report, daemon: Daemon, words: string): Promise<vo
   });
 }
 
-async function prompts(daemon: Daemon): Promise<Prompted> {
-  const sessionId = await createSession(daemon);
-  const { port, token } = daemon;
-  let firstDeltaAt = 0;
-  const stream = await EventStream.open({
+async function prompts(daemon: Daemon, servers: Servers): Promise<Prompted> {
+  const prompter = await Prompter.open(daemon);
+  const connection = await Connection.open(servers.raw);
+  const prompted: Prompted = { acknowledgedMs: [], firstDeltaMs: [], rawCommitMs: [], relayMs: [] };
+  for (let block = 0; block < BLOCKS; block += 1) {
+    for (let number = 0; number < BLOCK; number += 1) {
+      const { acknowledgedMs, firstDeltaMs } = await prompter.prompt();
+      if (block < WARM_UP_BLOCKS) continue;
+      prompted.acknowledgedMs.push(acknowledgedMs);
+      prompted.firstDeltaMs.push(firstDeltaMs);
+    }
+    for (let number = 0; number < BLOCK; number += 1) {
+      prompted.rawCommitMs.push(await rawCommit(servers.raw, connection));
+    }
+    for (let number = 0; number < BLOCK; number += 1) {
+      prompted.relayMs.push(await firstRelayed(servers.relay));
+    }
+  }
+  prompter.close();
+  connection.close();
+  return prompted;
+}
+
+/** Sends prompts to one session and watches its stream. */
+class Prompter {
+  readonly #daemon: Daemon;
+  readonly #sessionId: string;
+  readonly #connection: Connection;
+  readonly #stream: EventStream;
+  readonly #firstDelta: { at: number };
+
+  private constructor(
+    daemon: Daemon,
+    sessionId: string,
+    connection: Connection,
+    stream: EventStream,
+    firstDelta: { at: number },
+  ) {
+    this.#daemon = daemon;
+    this.#sessionId = sessionId;
+    this.#connection = connection;
+    this.#stream = stream;
+    this.#firstDelta = firstDelta;
+  }
+
+  static async open(daemon: Daemon): Promise<Prompter> {
+    const sessionId = await createSession(daemon);
+    const firstDelta = { at: 0 };
+    const stream = await EventStream.open({
+      port: daemon.port,
+      token: daemon.token,
+      sessionId,
+      onBatch: ({ at, events }) => {
+        if (firstDelta.at > 0) return;
+        if (events.some((event) => event.kind === "text_delta")) firstDelta.at = at;
+      },
+    });
+    return new Prompter(daemon, sessionId, await Connection.open(daemon.port), stream, firstDelta);
+  }
+
+  async prompt(): Promise<{ acknowledgedMs: number; firstDeltaMs: number }> {
+    await Bun.sleep(PAUSE_MS);
+    const request = putMessage(this.#daemon, this.#sessionId, "Say something short.");
+    const finished = this.#stream.untilEvent("turn_finished");
+    this.#firstDelta.at = 0;
+    const sentAt = preciseNow();
+    const { status, body } = await this.#connection.send(request);
+    const acknowledgedMs = preciseNow() - sentAt;
+    if (status !== 202) throw new Error(`Answered ${status}: ${body.toString()}`);
+    await finished;
+    return { acknowledgedMs, firstDeltaMs: this.#firstDelta.at - sentAt };
+  }
+
+  close(): void {
+    this.#stream.close();
+    this.#connection.close();
+  }
+}
+
+async function rawCommit(port: number, connection: Connection): Promise<number> {
+  await Bun.sleep(PAUSE_MS);
+  const body = JSON.stringify({ operationId: Bun.randomUUIDv7(), text: "Say something short." });
+  const request = encodeRequest({ method: "POST", path: "/", port, body });
+  const before = performance.now();
+  await connection.send(request);
+  return performance.now() - before;
+}
+
+/** How long the first delta takes through a relay; the connection is opened before. */
+async function firstRelayed(port: number): Promise<number> {
+  const messages = [{ role: "user", content: "Say something short." }];
+  const body = JSON.stringify({ model: "m", stream: true, messages });
+  const arrived = Promise.withResolvers<number>();
+  const socket = await Bun.connect({
+    hostname: "127.0.0.1",
     port,
-    token,
-    sessionId,
-    onBatch: (batch) => {
-      if (firstDeltaAt > 0) return;
-      if (batch.events.some((event) => event.kind === "text_delta")) firstDeltaAt = batch.at;
+    socket: {
+      data: (_socket, data) => {
+        if (stampsIn(data.toString()).length > 0) arrived.resolve(performance.now());
+      },
     },
   });
-  const connection = await Connection.open(port);
-  const acknowledgedMs: number[] = [];
-  const firstDeltaMs: number[] = [];
-  for (let number = 0; number < WARM_UP + PROMPTS; number += 1) {
-    const request = putMessage(daemon, sessionId, "Say something short.");
-    const finished = stream.untilEvent("turn_finished");
-    firstDeltaAt = 0;
-    const sentAt = preciseNow();
-    const answer = await connection.send(request);
-    const acknowledgedAt = preciseNow();
-    if (answer.status !== 202)
-      throw new Error(`Answered ${answer.status}: ${answer.body.toString()}`);
-    await finished;
-    // The session is idle again, and the stream quiet for longer than a frame.
-    await Bun.sleep(25);
-    if (number < WARM_UP) continue;
-    acknowledgedMs.push(acknowledgedAt - sentAt);
-    firstDeltaMs.push(firstDeltaAt - sentAt);
-  }
-  stream.close();
-  connection.close();
-  return { acknowledgedMs, firstDeltaMs };
+  await Bun.sleep(PAUSE_MS);
+  const before = performance.now();
+  socket.write(encodeRequest({ method: "POST", path: "/", port, body }));
+  const ms = (await arrived.promise) - before;
+  socket.terminate();
+  return ms;
 }
 
 await main();

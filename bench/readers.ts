@@ -23,6 +23,9 @@ async function main(): Promise<void> {
 
 async function many(report: Report, daemon: Daemon): Promise<void> {
   const sessionId = await createSession(daemon);
+  // The first turn opens the connection to the model, which stays.
+  const first = await sendMessage(daemon, sessionId, "Say something short.");
+  await turnEnded(daemon, sessionId, first);
   const before = { rss: rssMb(daemon.pid), descriptors: descriptors(daemon.pid) };
   const readers = Array.from({ length: READERS }, () => ({ text: 0, resets: 0 }));
   const streams: EventStream[] = [];
@@ -77,14 +80,14 @@ async function stalled(report: Report, daemon: Daemon): Promise<void> {
   // What any session's first turn loads does not count against the stalled readers.
   const first = await sendMessage(daemon, sessionId, "Say something short.");
   await turnEnded(daemon, sessionId, first);
-  const baseline = await streamLarge(daemon, sessionId, 0);
   const cost = await streamLarge(daemon, sessionId, STALLED);
+  const baseline = await streamLarge(daemon, sessionId, 0);
   report.figure(`${STALLED} stalled readers while 8 MiB are streamed: memory`, cost.moreMb, {
     unit: "MB",
     digits: 1,
     atMost: 100,
     basis:
-      `${baseline.moreMb.toFixed(1)} MB without them; a reader that keeps up had ` +
+      `${baseline.moreMb.toFixed(1)} MB more without them afterwards; a reader that keeps up had ` +
       `${(cost.received / 2 ** 20).toFixed(1)} MiB in ${(cost.ms / 1000).toFixed(1)} s`,
   });
   await daemon.stop();

@@ -4,11 +4,15 @@ import { originRules } from "../../src/http/origins.ts";
 import { silentLog } from "../../src/base/log.ts";
 import { systemClock } from "../../src/base/clock.ts";
 import type { Reply, Sessions } from "../../src/session/sessions.ts";
+import { createRawCommits } from "./raw_commits.ts";
 
 /**
  * The daemon's own HTTP floor over a session floor that decides nothing and stores nothing: the same routes, the
- * same gate, the same validation, one constant answer. Takes a token, prints its port.
+ * same gate, the same validation, one constant answer. Takes a token, and prints its port. With a directory each
+ * answer waits for one raw SQLite commit.
  */
+const [token = "", directory] = process.argv.slice(2);
+const commit = directory === undefined ? () => undefined : createRawCommits(directory);
 const BODY = JSON.stringify({
   operationId: "019ad3c2-7b4e-7c1a-9f0e-3d0000000001",
   sessionId: "019ad3c2-7b4e-7c1a-9f0e-3d0000000002",
@@ -23,8 +27,14 @@ function reply(status: number, location: string | null): Reply {
 const created = reply(201, "/sessions/019ad3c2-7b4e-7c1a-9f0e-3d0000000002");
 const submitted = reply(202, null);
 const calls: Pick<Sessions, "create" | "submit"> = {
-  create: async () => created,
-  submit: async () => submitted,
+  create: async ({ operationId }) => {
+    commit(operationId, BODY);
+    return created;
+  },
+  submit: async ({ operationId }) => {
+    commit(operationId, BODY);
+    return submitted;
+  },
 };
 
 const app = createApp({
@@ -42,7 +52,7 @@ const app = createApp({
     limits: {},
   },
   rules: originRules("127.0.0.1", []),
-  token: process.argv[2] ?? "",
+  token,
   clock: systemClock,
   log: silentLog,
   shutdown: () => undefined,
