@@ -12,15 +12,14 @@ import { median, quantile } from "./support/stats.ts";
 /**
  * What a person feels: the acknowledgement of a prompt, which is on disk then, and its first delta on an open
  * stream, with a local model that answers at once and the session loaded; and the memory after 100 sessions of one
- * turn each. Between two prompts there is a pause, as there is with persons: waking up costs then, so what a bare
- * server takes for one raw commit, and a bare relay for its first delta, is told beside it, measured in turns.
+ * turn each. Prompts come one right after the other. Then they come with a pause, which makes every program on the
+ * way wake up: beside them stands what a bare server takes for one raw commit, and a bare relay for its first delta.
  */
 const BLOCK = 25;
 const WARM_UP_BLOCKS = 2;
 const BLOCKS = 6;
 const SESSIONS = 100;
 
-/** The stream is quiet for longer than a frame. */
 const PAUSE_MS = 25;
 
 interface Servers {
@@ -32,6 +31,11 @@ interface Servers {
 interface Prompted {
   readonly acknowledgedMs: number[];
   readonly firstDeltaMs: number[];
+}
+
+interface Samples {
+  readonly straight: Prompted;
+  readonly paused: Prompted;
   readonly rawCommitMs: number[];
   readonly relayMs: number[];
 }
@@ -49,22 +53,34 @@ async function main(): Promise<void> {
   for (const [flavour, words] of FLAVOURS) {
     const daemon = await startDaemon({ flavour, modelPort: model });
     await memory(report, daemon, words);
-    const prompted = await prompts(daemon, { model, raw, relay });
-    const { acknowledgedMs, firstDeltaMs, rawCommitMs, relayMs } = prompted;
-    const within = (samples: readonly number[]): string => quantile(samples, 0.9).toFixed(2);
-    report.figure(`${words}: acknowledgement on disk, median`, median(acknowledgedMs), {
-      unit: "ms",
-      atMost: 2,
-      basis: `9 of 10 within ${within(acknowledgedMs)} ms; a raw commit ${median(rawCommitMs).toFixed(2)} ms`,
-    });
-    report.figure(`${words}: prompt sent to first delta, median`, median(firstDeltaMs), {
-      unit: "ms",
-      atMost: 8,
-      basis: `9 of 10 within ${within(firstDeltaMs)} ms; a relay ${median(relayMs).toFixed(2)} ms`,
-    });
+    tell(report, words, await prompts(daemon, { model, raw, relay }));
     await daemon.stop();
   }
   report.finish();
+}
+
+function tell(report: Report, words: string, samples: Samples): void {
+  const { straight, paused, rawCommitMs, relayMs } = samples;
+  const within = (list: readonly number[]): string =>
+    `9 of 10 within ${quantile(list, 0.9).toFixed(2)} ms`;
+  report.figure(`${words}: acknowledgement on disk, median`, median(straight.acknowledgedMs), {
+    unit: "ms",
+    atMost: 2,
+    basis: within(straight.acknowledgedMs),
+  });
+  report.figure(`${words}: prompt sent to first delta, median`, median(straight.firstDeltaMs), {
+    unit: "ms",
+    atMost: 8,
+    basis: within(straight.firstDeltaMs),
+  });
+  report.figure(`${words}: acknowledgement after a pause`, median(paused.acknowledgedMs), {
+    unit: "ms",
+    basis: `${within(paused.acknowledgedMs)}; a raw commit ${median(rawCommitMs).toFixed(2)} ms`,
+  });
+  report.figure(`${words}: first delta after a pause`, median(paused.firstDeltaMs), {
+    unit: "ms",
+    basis: `${within(paused.firstDeltaMs)}; a relay ${median(relayMs).toFixed(2)} ms`,
+  });
 }
 
 async function memory(report: Report, daemon: Daemon, words: string): Promise<void> {
@@ -84,27 +100,39 @@ async function memory(report: Report, daemon: Daemon, words: string): Promise<vo
   });
 }
 
-async function prompts(daemon: Daemon, servers: Servers): Promise<Prompted> {
-  const prompter = await Prompter.open(daemon);
+async function prompts(daemon: Daemon, servers: Servers): Promise<Samples> {
   const connection = await Connection.open(servers.raw);
-  const prompted: Prompted = { acknowledgedMs: [], firstDeltaMs: [], rawCommitMs: [], relayMs: [] };
+  const samples: Samples = {
+    straight: { acknowledgedMs: [], firstDeltaMs: [] },
+    paused: { acknowledgedMs: [], firstDeltaMs: [] },
+    rawCommitMs: [],
+    relayMs: [],
+  };
   for (let block = 0; block < BLOCKS; block += 1) {
+    // A session of its own for each block: a longer transcript is another measurement.
+    const prompter = await Prompter.open(daemon);
+    for (const [prompted, pauseMs] of [
+      [samples.straight, 0],
+      [samples.paused, PAUSE_MS],
+    ] as const) {
+      for (let number = 0; number < BLOCK; number += 1) {
+        await Bun.sleep(pauseMs);
+        const { acknowledgedMs, firstDeltaMs } = await prompter.prompt();
+        if (block < WARM_UP_BLOCKS) continue;
+        prompted.acknowledgedMs.push(acknowledgedMs);
+        prompted.firstDeltaMs.push(firstDeltaMs);
+      }
+    }
+    prompter.close();
     for (let number = 0; number < BLOCK; number += 1) {
-      const { acknowledgedMs, firstDeltaMs } = await prompter.prompt();
-      if (block < WARM_UP_BLOCKS) continue;
-      prompted.acknowledgedMs.push(acknowledgedMs);
-      prompted.firstDeltaMs.push(firstDeltaMs);
+      samples.rawCommitMs.push(await rawCommit(servers.raw, connection));
     }
     for (let number = 0; number < BLOCK; number += 1) {
-      prompted.rawCommitMs.push(await rawCommit(servers.raw, connection));
-    }
-    for (let number = 0; number < BLOCK; number += 1) {
-      prompted.relayMs.push(await firstRelayed(servers.relay));
+      samples.relayMs.push(await firstRelayed(servers.relay));
     }
   }
-  prompter.close();
   connection.close();
-  return prompted;
+  return samples;
 }
 
 /** Sends prompts to one session and watches its stream. */
@@ -145,7 +173,6 @@ class Prompter {
   }
 
   async prompt(): Promise<{ acknowledgedMs: number; firstDeltaMs: number }> {
-    await Bun.sleep(PAUSE_MS);
     const request = putMessage(this.#daemon, this.#sessionId, "Say something short.");
     const finished = this.#stream.untilEvent("turn_finished");
     this.#firstDelta.at = 0;
