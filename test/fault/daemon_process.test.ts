@@ -2,6 +2,7 @@ import { afterEach, beforeEach, describe, expect, test } from "bun:test";
 import { existsSync, mkdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { join } from "node:path";
+import { EXIT } from "../../src/cli/exit.ts";
 import type { ServerInfo } from "../../src/wire/server.ts";
 import { ChildDaemon } from "../support/daemon.ts";
 import { until } from "../support/until.ts";
@@ -28,9 +29,12 @@ function logOf(child: ChildDaemon): string {
 }
 
 /** Starts the process, which has to give up by itself. */
-async function fails(env: Record<string, string> = {}): Promise<string> {
+async function fails(
+  env: Record<string, string> = {},
+  code: number = EXIT.failed,
+): Promise<string> {
   const child = daemon.spawn(env);
-  expect(await child.exited).toBe(1);
+  expect(await child.exited).toBe(code);
   const { stdout, stderr } = await daemon.output();
   expect(stdout).toBe("");
   return stderr;
@@ -126,7 +130,7 @@ describe("a start", () => {
     ["ALBEDO_ORIGINS", "https://a.example/path", /ALBEDO_ORIGINS/],
     ["ALBEDO_ORIGINS", "*", /ALBEDO_ORIGINS/],
   ])("with %s=%s ends with words about it", async (name, value, words) => {
-    const said = await fails({ [name]: value });
+    const said = await fails({ [name]: value }, EXIT.usage);
     expect(said).toStartWith("albedo: ");
     expect(said).toMatch(words);
     expect(said).not.toContain("    at ");
@@ -135,7 +139,7 @@ describe("a start", () => {
   test("with a settings file that cannot be used ends with its line", async () => {
     mkdirSync(daemon.home, { mode: 0o700 });
     writeFileSync(join(daemon.home, "config.toml"), 'model = "demo/demo"\n\nmodle = 1\n');
-    const said = await fails();
+    const said = await fails({}, EXIT.usage);
     expect(said).toContain("config.toml, line 3");
     expect(existsSync(join(daemon.home, "daemon.json"))).toBe(false);
   });
