@@ -20,6 +20,7 @@ import type { SessionPage, SessionResource } from "../wire/session.ts";
 import type { CommandBody, Creation, SessionPatch, Submission } from "../wire/submission.ts";
 import { Admission } from "./admission.ts";
 import { Consumption } from "./consumption.ts";
+import { Flood } from "./flood.ts";
 import { Overflow } from "./overflow.ts";
 import { Registry } from "./registry.ts";
 import { readCursor, writeCursor } from "./session_cursor.ts";
@@ -94,6 +95,7 @@ export class Sessions {
       turn: {
         ...options,
         overflow: this.#overflow,
+        flood: new Flood(() => Bun.gc(true)),
       },
       spill: this.#spill,
       clock,

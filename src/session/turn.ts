@@ -20,6 +20,7 @@ import type { Store } from "../store/store.ts";
 import { Problem } from "../wire/problem.ts";
 import { Answer, type AnswerSink } from "./answer.ts";
 import type { Batch } from "./consumption.ts";
+import type { Flood } from "./flood.ts";
 import type { Overflow } from "./overflow.ts";
 
 /**
@@ -76,6 +77,7 @@ export interface TurnDependencies {
   readonly random: RandomSource;
   readonly log: Log;
   readonly overflow: Overflow;
+  readonly flood: Flood;
 }
 
 /** How long tools may take to end what they started once the turn is told to stop. */
@@ -245,7 +247,7 @@ class TurnRun {
   }
 
   async #stream(model: Model, request: ModelRequest, answer: Answer): Promise<void> {
-    const { port, clock } = this.#scope();
+    const { port, clock, flood } = this.#scope();
     const parts = model.stream(request)[Symbol.asyncIterator]();
     let sliceStart = clock.monotonic();
     let sliceParts = 0;
@@ -254,6 +256,7 @@ class TurnRun {
         const next = await nextOrAbort(parts, port.signal);
         if (next.done === true) break;
         answer.take(next.value);
+        if (next.value.type === "delta") flood.passed(next.value.text.length);
         sliceParts += 1;
         if (sliceParts < SLICE_PARTS_MAX && clock.monotonic() - sliceStart < SLICE_MS) continue;
         await otherWork();
