@@ -1,4 +1,4 @@
-import { temporaryDirectory } from "./paths.ts";
+import { atEnd, temporaryDirectory } from "./paths.ts";
 
 /** Owns the processes that a bench starts: each ends with the bench, whatever happens. */
 export interface Child {
@@ -62,7 +62,7 @@ function cleanEnvironment(): Record<string, string> {
   return env;
 }
 
-process.on("exit", () => {
+atEnd(() => {
   for (const pid of running) {
     try {
       process.kill(pid, "SIGKILL");

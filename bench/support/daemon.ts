@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { type Child, spawnChild } from "./child.ts";
 import { compiledDaemon } from "./executable.ts";
 import { bodyJson, Connection, encodeRequest, type RequestOptions } from "./http_client.ts";
-import { ROOT, temporaryDirectory } from "./paths.ts";
+import { atEnd, ROOT, temporaryDirectory } from "./paths.ts";
 
 /** Owns a daemon process of the bench's own, in a home of its own. */
 
@@ -93,6 +93,14 @@ function daemonAt(
 ): Daemon {
   const { child, ...rest } = facts;
   const { port, token, pid } = rest;
+  let exited = false;
+  void child.exited.then(() => {
+    exited = true;
+  });
+  // A script's process is not the daemon's.
+  atEnd(() => {
+    if (!exited) process.kill(pid, "SIGKILL");
+  });
   const end = async (signal: NodeJS.Signals): Promise<void> => {
     process.kill(pid, signal);
     await child.exited;

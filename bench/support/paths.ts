@@ -21,6 +21,18 @@ export function temporaryDirectory(): string {
   return directory;
 }
 
+const endings: (() => void)[] = [];
+
+/** Runs when the process ends, also by a signal; what was asked for last comes first. */
+export function atEnd(run: () => void): void {
+  endings.push(run);
+}
+
 process.on("exit", () => {
+  for (const run of endings.toReversed()) run();
+});
+for (const signal of ["SIGINT", "SIGTERM"] as const) process.on(signal, () => process.exit(130));
+
+atEnd(() => {
   for (const directory of made) rmSync(directory, { recursive: true, force: true });
 });
