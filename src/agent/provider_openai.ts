@@ -1,84 +1,44 @@
-import type { Clock } from "../base/clock.ts";
-import type { Fetch } from "./fetch.ts";
 import type { Provider } from "./model_providers.ts";
-import type { Model, ModelPart, ModelRequest } from "./provider.ts";
-import { type SdkCall, type SdkModel, type SdkStream, toSdkCall } from "./sdk_prompt.ts";
-import { SdkFetch, streamSdkAnswer } from "./sdk_stream.ts";
-
-/** What an adapter needs to know of a model. */
-export interface AdapterOptions {
-  /** `provider/model`. */
-  readonly id: string;
-  /** The model's name at its provider. */
-  readonly name: string;
-  readonly provider: Provider;
-  readonly clock: Clock;
-  readonly fetch: Fetch;
-}
+import type { Model } from "./provider.ts";
+import { type AdapterOptions, createSdkModel } from "./sdk_model.ts";
+import { type SdkCall, toSdkCall } from "./sdk_prompt.ts";
 
 /**
  * Owns the adapter for endpoints that speak OpenAI's Chat Completions: OpenAI, OpenRouter, Ollama, llama.cpp,
- * vLLM, LM Studio. The SDK is loaded at the first request, so that a start does not pay for it.
+ * vLLM, LM Studio.
  */
 export function createOpenAiModel(options: AdapterOptions): Model {
-  return new OpenAiModel(options);
-}
-
-class OpenAiModel implements Model {
-  readonly id: string;
-  readonly #options: AdapterOptions;
-  /** Models that do not think refuse to be told how much; found out at the first refusal. */
-  #takesEffort = true;
-  readonly #fetch = new SdkFetch();
-  /** Kept, since making one builds its schemas anew: a millisecond there and another at the first chunks. */
-  #model: Promise<SdkModel> | null = null;
-
-  constructor(options: AdapterOptions) {
-    this.id = options.id;
-    this.#options = options;
-  }
-
-  stream(request: ModelRequest): AsyncIterable<ModelPart> {
-    return streamSdkAnswer(
-      {
-        ...this.#options,
-        sdkFetch: this.#fetch,
-        open: (given, signal) => this.#open(given, signal),
-      },
-      request,
-    );
-  }
-
-  async #open(request: ModelRequest, signal: AbortSignal): Promise<SdkStream> {
-    const model = await (this.#model ??= this.#load());
-    const call: SdkCall = {
-      ...toSdkCall(request, { thinking: "current_turn", cacheMark: null }),
-      abortSignal: signal,
-    };
-    if (request.thinking === "off" || !this.#takesEffort)
-      return (await model.doStream(call)).stream;
-    try {
-      return (await model.doStream({ ...call, reasoning: request.thinking })).stream;
-    } catch (error) {
-      if (!isRefusalOfEffort(error)) throw error;
-      this.#takesEffort = false;
-      return (await model.doStream(call)).stream;
-    }
-  }
-
-  async #load(): Promise<SdkModel> {
-    const { createOpenAICompatible } = await import("@ai-sdk/openai-compatible");
-    const { provider, name } = this.#options;
-    const key = provider.key?.value ?? null;
-    return createOpenAICompatible({
-      name: provider.name,
-      baseURL: provider.baseUrl,
-      ...(key === null ? {} : { apiKey: key }),
-      includeUsage: true,
-      fetch: this.#fetch.send as typeof fetch,
-      transformRequestBody: (body) => adaptBody(body, provider),
-    }).chatModel(name);
-  }
+  const { provider, name } = options;
+  // Models that do not think refuse to be told how much; found out at the first refusal.
+  let takesEffort = true;
+  return createSdkModel(options, {
+    load: async (fetch) => {
+      const { createOpenAICompatible } = await import("@ai-sdk/openai-compatible");
+      const key = provider.key?.value ?? null;
+      return createOpenAICompatible({
+        name: provider.name,
+        baseURL: provider.baseUrl,
+        ...(key === null ? {} : { apiKey: key }),
+        includeUsage: true,
+        fetch,
+        transformRequestBody: (body) => adaptBody(body, provider),
+      }).chatModel(name);
+    },
+    open: async (model, request, signal) => {
+      const call: SdkCall = {
+        ...toSdkCall(request, { thinking: "current_turn", cacheMark: null }),
+        abortSignal: signal,
+      };
+      if (request.thinking === "off" || !takesEffort) return (await model.doStream(call)).stream;
+      try {
+        return (await model.doStream({ ...call, reasoning: request.thinking })).stream;
+      } catch (error) {
+        if (!isRefusalOfEffort(error)) throw error;
+        takesEffort = false;
+        return (await model.doStream(call)).stream;
+      }
+    },
+  });
 }
 
 /** OpenAI itself takes the bound on its output by another name than all who copied it. */
