@@ -1,5 +1,4 @@
 import { assert } from "../base/assert.ts";
-import type { SubmissionKind } from "../wire/submission.ts";
 import type { Database } from "./database.ts";
 import type { Images } from "./images.ts";
 import type { PendingRecord } from "./rows.ts";
@@ -8,20 +7,7 @@ import type { PendingRecord } from "./rows.ts";
  * Owns the table of inputs that wait. An input is here exactly as long as its receipt says `pending`; `operations.ts`
  * and `conversation.ts` change both in one transaction.
  */
-interface PendingRow {
-  readonly decision: number;
-  readonly operationId: string;
-  readonly sessionId: string;
-  readonly kind: SubmissionKind;
-  readonly source: string;
-  readonly submissionId: string;
-  readonly clientId: string | null;
-  readonly displayText: string;
-  readonly modelText: string | null;
-  readonly name: string | null;
-  readonly arguments: string | null;
-  readonly acceptedAt: number;
-}
+type PendingRow = Omit<PendingRecord, "images">;
 
 const INSERT = `
   INSERT INTO pending_inputs (session_id, decision, operation_id, kind, source, display_text, model_text, name,
