@@ -3,7 +3,7 @@ import fc from "fast-check";
 import { buildMessages, systemPrompt } from "../../src/agent/prompt.ts";
 import type { ModelMessage } from "../../src/agent/provider.ts";
 import type { StoredRow } from "../../src/store/rows.ts";
-import { storedRow } from "./stored_row.ts";
+import { storedRow } from "../support/stored_row.ts";
 
 // Goal: whatever a transcript holds, a provider takes it: I1 to I4 of prompt.ts. Method: examples of each rule, and
 // a property over random transcripts, those that no session would write included.

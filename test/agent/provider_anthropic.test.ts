@@ -5,7 +5,7 @@ import { createAnthropicModel } from "../../src/agent/provider_anthropic.ts";
 import { systemClock } from "../../src/base/clock.ts";
 import { type ModelAnswer, ModelServer, typedEvents } from "../support/model_server.ts";
 import { blockTexts, collect, modelRequest, ofType, WEATHER_TOOL } from "./model_request.ts";
-import { storedRow } from "./stored_row.ts";
+import { storedRow } from "../support/stored_row.ts";
 
 // Goal: the adapter holds what provider.ts promises against Anthropic's Messages, and thinking goes back as it
 // came. Method: a server on this machine that sends the events of the service's own documentation.

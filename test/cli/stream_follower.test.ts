@@ -3,6 +3,7 @@ import fc from "fast-check";
 import { StreamFollower } from "../../src/cli/stream_follower.ts";
 import type { Shown } from "../../src/cli/stream_follower.ts";
 import type { HistoryRow, LiveEvent, ResetEvent, Turn } from "../../src/client/client.ts";
+import { resetEvent as reset } from "../support/reset_event.ts";
 
 /**
  * Goal: what is printed once stays printed once, whatever resets come between, and a prompt prints its own turn
@@ -20,22 +21,6 @@ function turn(fields: Partial<Turn> = {}): Turn {
 
 function row(id: number, role: HistoryRow["role"], fields: Partial<HistoryRow> = {}): HistoryRow {
   return { id, role, turn_id: TURN, created_at: 1, ...fields };
-}
-
-function reset(fields: Partial<ResetEvent> = {}): ResetEvent {
-  return {
-    seq: 1,
-    kind: "reset",
-    history: [],
-    history_more: false,
-    history_watermark: 0,
-    active_output: { segments: [], incomplete: false },
-    current_progress: null,
-    pending_inputs: [],
-    phase: "idle",
-    turn: null,
-    ...fields,
-  };
 }
 
 function started(members = [INPUT], id = TURN): LiveEvent {

@@ -7,13 +7,13 @@ import type {
   Client,
   HistoryRow,
   Input,
-  ResetEvent,
   SubscribeOptions,
   SubscriptionEnd,
   Turn,
 } from "../../src/client/client.ts";
 import { problemBody } from "../../src/wire/problem.ts";
 import { FakeClock, settle } from "../support/fake_clock.ts";
+import { resetEvent as reset } from "../support/reset_event.ts";
 
 /**
  * Goal: "Prompt clients follow their input identity instead of inferring completion from echo metadata or idle
@@ -41,22 +41,6 @@ function input(fields: Partial<Input>): Input {
 
 function row(id: number, fields: Partial<HistoryRow>): HistoryRow {
   return { id, role: "assistant", turn_id: TURN, created_at: 1, ...fields };
-}
-
-function reset(fields: Partial<ResetEvent> = {}): ResetEvent {
-  return {
-    seq: 1,
-    kind: "reset",
-    history: [],
-    history_more: false,
-    history_watermark: 0,
-    active_output: { segments: [], incomplete: false },
-    current_progress: null,
-    pending_inputs: [],
-    phase: "idle",
-    turn: null,
-    ...fields,
-  };
 }
 
 /** One attachment: what the watcher asked for, and its end. */

@@ -1,5 +1,6 @@
 import type { ResetEvent } from "../../src/wire/event.ts";
 import type { HistoryRow } from "../../src/wire/history.ts";
+import { resetEvent } from "../support/reset_event.ts";
 
 /** Makers of frames and events for scripted streams. */
 
@@ -23,19 +24,7 @@ export function frame(batch: RawFrame): string {
 }
 
 export function reset(seq: number, more: Partial<ResetEvent> = {}): ResetEvent {
-  return {
-    seq,
-    kind: "reset",
-    history: [],
-    history_more: false,
-    history_watermark: 0,
-    active_output: { segments: [], incomplete: false },
-    current_progress: null,
-    pending_inputs: [],
-    phase: "idle",
-    turn: null,
-    ...more,
-  };
+  return resetEvent({ seq, ...more });
 }
 
 export function delta(seq: number, text = `delta ${seq}`, liveId = "l1"): object {

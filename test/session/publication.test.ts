@@ -3,28 +3,11 @@ import { EVENT_TEXT_BYTES_MAX, RING_BYTES_MAX } from "../../src/base/limits.ts";
 import { commitEvents, consumptionEvents } from "../../src/session/publication.ts";
 import type { StoredRow } from "../../src/store/rows.ts";
 import type { Turn } from "../../src/wire/input.ts";
+import { storedRow } from "../support/stored_row.ts";
 
 /** Goal: each row is carried once, in the order that contract.md, "The stream", asks for. Method: pure calls. */
 function row(rowId: number, role: StoredRow["role"], fields: Partial<StoredRow> = {}): StoredRow {
-  return {
-    sessionId: "s",
-    rowId,
-    role,
-    turnId: "t",
-    messageId: null,
-    liveId: null,
-    text: null,
-    display: null,
-    operationId: null,
-    clientId: null,
-    toolCallId: null,
-    toolName: null,
-    toolStatus: null,
-    toolInput: undefined,
-    metadata: undefined,
-    createdAt: 1,
-    ...fields,
-  };
+  return storedRow({ sessionId: "s", rowId, role, turnId: "t", createdAt: 1, ...fields });
 }
 
 function turn(state: Turn["state"] = "running"): Turn {
