@@ -55,16 +55,29 @@ function listProc(): readonly string[] {
   }
 }
 
-/** A variable of the environment a process was started with; `null` where it may not be read. */
+/** How often an empty environment is looked at again, a millisecond apart. */
+const EMPTY_LOOKS_MAX = 5;
+
+/**
+ * A variable of the environment a process was started with; `null` where it may not be read. A process that is just
+ * being replaced by another program shows an empty one for a moment, and would pass for a stranger.
+ */
 export function readStartVariable(pid: number, name: string): string | null {
-  let text: string;
+  let text = readEnvironment(pid);
+  for (let look = 1; text === "" && look < EMPTY_LOOKS_MAX; look += 1) {
+    Bun.sleepSync(1);
+    text = readEnvironment(pid);
+  }
+  const line = text?.split("\0").find((candidate) => candidate.startsWith(`${name}=`));
+  return line === undefined ? null : line.slice(name.length + 1);
+}
+
+function readEnvironment(pid: number): string | null {
   try {
-    text = readFileSync(`/proc/${pid}/environ`, "latin1");
+    return readFileSync(`/proc/${pid}/environ`, "latin1");
   } catch {
     return null;
   }
-  const line = text.split("\0").find((candidate) => candidate.startsWith(`${name}=`));
-  return line === undefined ? null : line.slice(name.length + 1);
 }
 
 /** Differs after each start of the machine; `null` where it is not told. */
