@@ -58,8 +58,7 @@ export class Admission {
     const fingerprint = submissionFingerprint(submission, images.map(sha256Hex));
     const known = this.#known(operationId, fingerprint);
     if (known !== null) return { kind: "replay", reply: known };
-    const session = this.#deps.store.sessions.get(sessionId);
-    const { prepared, rejection } = await this.#prepare(session, action, images);
+    const { prepared, rejection } = await this.#prepare(sessionId, action, images);
     return {
       kind: "new",
       request: {
@@ -87,14 +86,16 @@ export class Admission {
     return reply;
   }
 
+  /** The store's transaction looks for the session in any case; here it does where it is needed. */
   async #prepare(
-    session: SessionRecord | null,
+    sessionId: string,
     action: SubmissionAction,
     images: readonly Uint8Array[],
   ): Promise<Prepared> {
-    if (session === null) return rejected("session_not_found");
+    const { sessions } = this.#deps.store;
     switch (action.kind) {
       case "message": {
+        if (images.length > 0 && !sessions.has(sessionId)) return rejected("session_not_found");
         const inspected: NewImage[] = [];
         for (const [index, bytes] of images.entries()) {
           const info = await inspectImage(bytes, `/images/${index}/data`);
@@ -105,8 +106,11 @@ export class Admission {
       }
       case "continue":
         return accepted({ displayText: "", modelText: null, images: [] });
-      case "skill":
+      case "skill": {
+        const session = sessions.get(sessionId);
+        if (session === null) return rejected("session_not_found");
         return this.#prepareSkill(session, action.name, action.arguments);
+      }
       case "command":
         return prepareCommand(action.name, action.arguments);
     }

@@ -138,7 +138,9 @@ export class Session implements RunningOwner {
   accept(record: PendingRecord): void {
     const input = toWaiting(record);
     if (this.#state.waiting.some(({ id }) => id === input.id)) return;
-    const shown = renderPending(record, this.#view.blockingReason);
+    const { blockingReason } = this.#view;
+    const reason = blockingReason === null ? {} : { blocking_reason: blockingReason };
+    const shown = { ...input.shown, ...reason };
     this.#step({ kind: "accepted", input }, [{ kind: "input_accepted", input: shown }]);
   }
 

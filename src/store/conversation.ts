@@ -122,17 +122,8 @@ export class Conversation {
    *
    * @throws {Problem} operation_conflict, operation_expired, operation_future, storage_unavailable
    */
-  async create(
-    request: CreationRequest,
-    effect?: (session: SessionRecord) => void,
-  ): Promise<Reply> {
-    const { reply } = await this.#tables.database.write(
-      () => this.#create(request),
-      ({ created }) => {
-        if (created !== null) effect?.(created);
-      },
-    );
-    return reply;
+  create(request: CreationRequest): Promise<Reply> {
+    return this.#tables.database.write(() => this.#create(request));
   }
 
   /** @throws {Problem} session_not_found, storage_unavailable */
@@ -199,13 +190,11 @@ export class Conversation {
     });
   }
 
-  #create(request: CreationRequest): { reply: Reply; created: SessionRecord | null } {
+  #create(request: CreationRequest): Reply {
     const { creation, fingerprint, decision } = request;
     const { operationId } = creation;
     const { clock, database, sessions } = this.#tables;
     const now = clock.now();
-    const known = this.#operations.decided(operationId, fingerprint, now);
-    if (known !== null) return { reply: known, created: null };
     const common = {
       operationId,
       fingerprint,
@@ -215,15 +204,11 @@ export class Conversation {
     const rejection = "rejection" in decision ? decision.rejection : this.#orphan(creation);
     if (rejection !== null || "rejection" in decision) {
       const refused = rejection ?? { code: "parent_invalid" };
-      const reply = this.#operations.reject({ ...common, target: null }, refused, now);
-      return { reply, created: null };
+      return this.#operations.reject({ ...common, target: null }, refused, now);
     }
     const { sessionId, workspace, model } = decision;
     const admission: Admission = { operationId, sessionId, status: "accepted", acceptedAt: now };
-    const { title, parentId, settings } = creation;
-    sessions.insert({ id: sessionId, parentId, title, workspace, model, settings }, now);
-    database.points.reached("create.after_session");
-    const { reply } = this.#operations.record(
+    const { reply, decision: number } = this.#operations.record(
       {
         ...common,
         target: sessionId,
@@ -233,7 +218,11 @@ export class Conversation {
       },
       now,
     );
-    return { reply, created: sessions.require(sessionId) };
+    if (number === null) return reply;
+    const { title, parentId, settings } = creation;
+    sessions.insert({ id: sessionId, parentId, title, workspace, model, settings }, now);
+    database.points.reached("create.after_session");
+    return reply;
   }
 
   #orphan({ parentId }: Creation): Rejection | null {

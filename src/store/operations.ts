@@ -18,7 +18,8 @@ import type { Turns } from "./turns.ts";
  * Owns admission: receipts and pending inputs change here and in the transactions of `conversation.ts`, nowhere else
  * (operations.md, Ownership and atomicity).
  *
- * I1  The receipt is looked up first, by id, inside of the transaction that would decide: an id is decided once.
+ * I1  An id is decided once: the insert of its receipt is the first write of the transaction that decides, and finds
+ *     the one that is there.
  * I2  An accepted receipt and what it accepted are written together or not at all.
  * I3  The answer that goes out is the one that is stored.
  */
@@ -98,7 +99,8 @@ export class Operations {
 
   /** Refuses an id without a receipt by its age. @throws {Problem} operation_expired, operation_future */
   assertAge(operationId: string, now: number): void {
-    this.#tables.receipts.assertAge(operationId, now);
+    const refusal = this.#tables.receipts.ageRefusal(operationId, now);
+    if (refusal !== null) throw refusal;
   }
 
   /** The stored answer, `null` where nothing is decided; reads only. @throws {Problem} operation_conflict */
@@ -187,29 +189,22 @@ export class Operations {
   async sweep(now: number): Promise<number> {
     const { database, receipts } = this.#tables;
     if (!receipts.anyExpired(now)) return 0;
-    return database.write(() => {
-      const removed = receipts.removeExpired(now);
-      database.points.reached("sweep.after_delete");
-      return removed;
-    });
+    try {
+      return await database.write(() => {
+        const removed = receipts.removeExpired(now);
+        database.points.reached("sweep.after_delete");
+        return removed;
+      });
+    } finally {
+      receipts.forgetFloor();
+    }
   }
 
   floor(): number {
     return this.#tables.receipts.floor();
   }
 
-  /**
-   * Looks the operation up and, where it is new, refuses it by its age. In a transaction.
-   *
-   * @throws {Problem} operation_conflict, operation_expired, operation_future
-   */
-  decided(operationId: string, fingerprint: string, now: number): Reply | null {
-    const known = this.replay(operationId, fingerprint);
-    if (known === null) this.assertAge(operationId, now);
-    return known;
-  }
-
-  /** Records a refusal. In a transaction. */
+  /** Records a refusal, or replays. In a transaction. @throws as `record` */
   reject(
     decision: Omit<NewDecision, "admission" | "httpStatus" | "body">,
     rejection: Rejection,
@@ -220,10 +215,23 @@ export class Operations {
     return this.record({ ...decision, admission: "rejected", httpStatus, body }, now).reply;
   }
 
-  /** Records a decision. In a transaction. */
-  record(decision: NewDecision, now: number): { reply: Reply; decision: number } {
-    const number = this.#tables.receipts.insert(decision, now);
-    this.#tables.database.points.reached("operations.after_receipt");
+  /**
+   * Records a decision, or replays the one that was made before. In a transaction, before any other write of it.
+   *
+   * @returns the decision's number; `null` where it is not this one that stands
+   * @throws {Problem} operation_conflict, operation_expired, operation_future
+   */
+  record(decision: NewDecision, now: number): { reply: Reply; decision: number | null } {
+    const { operationId, fingerprint } = decision;
+    const { receipts, database } = this.#tables;
+    const refusal = receipts.ageRefusal(operationId, now);
+    const number = refusal === null ? receipts.insert(decision, now) : null;
+    if (number === null) {
+      const known = this.replay(operationId, fingerprint);
+      if (known !== null) return { reply: known, decision: null };
+      throw refusal ?? new TypeError("A receipt that is there was not found");
+    }
+    database.points.reached("operations.after_receipt");
     return { reply: replyOf(decision, false), decision: number };
   }
 
@@ -248,8 +256,6 @@ export class Operations {
   #admit(request: AdmissionRequest): { reply: Reply; accepted: PendingRecord | null } {
     const { submission, fingerprint } = request;
     const now = this.#tables.clock.now();
-    const known = this.decided(submission.operationId, fingerprint, now);
-    if (known !== null) return { reply: known, accepted: null };
     const decision = {
       operationId: submission.operationId,
       fingerprint,
@@ -266,10 +272,11 @@ export class Operations {
   }
 
   #rejection({ submission, rejection }: AdmissionRequest): Rejection | null {
-    if (!this.#tables.sessions.has(submission.sessionId)) return { code: "session_not_found" };
+    const waiting = this.#tables.sessions.waiting(submission.sessionId);
+    if (waiting === null) return { code: "session_not_found" };
     if (rejection !== null) return rejection;
     // A restored queue may hold more than the limit; it takes nothing until it is below.
-    if (this.pendingCount(submission.sessionId) < WAITING_INPUTS_MAX) return null;
+    if (waiting < WAITING_INPUTS_MAX) return null;
     return { code: "queue_full", detail: `The session holds ${WAITING_INPUTS_MAX} waiting inputs` };
   }
 
@@ -278,7 +285,7 @@ export class Operations {
     decision: Omit<NewDecision, "admission" | "httpStatus" | "body">,
     prepared: PreparedInput,
     now: number,
-  ): { reply: Reply; accepted: PendingRecord } {
+  ): { reply: Reply; accepted: PendingRecord | null } {
     const { operationId, sessionId, kind } = submission;
     const admission: Admission = { operationId, sessionId, status: "accepted", acceptedAt: now };
     const body = JSON.stringify(admission);
@@ -286,6 +293,7 @@ export class Operations {
       { ...decision, admission: "accepted", httpStatus: 202, body },
       now,
     );
+    if (recorded.decision === null) return { reply: recorded.reply, accepted: null };
     const accepted: PendingRecord = {
       decision: recorded.decision,
       operationId,

@@ -57,7 +57,8 @@ const FIND = `SELECT ${COLUMNS} FROM operations WHERE operation_id = ?1`;
 const INSERT = `
   INSERT INTO operations (operation_id, fingerprint, kind, target, submission_id, created_at, admission, http_status,
     body, delivery_status, settled_at, expires_at)
-  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)`;
+  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
+  ON CONFLICT (operation_id) DO NOTHING`;
 const COMMIT = `
   UPDATE operations SET delivery_status = 'committed', committed_at = ?2
   WHERE operation_id = ?1 AND delivery_status = 'pending'`;
@@ -89,6 +90,7 @@ export function expiryOf(operationId: string, settledAt: number): number {
 
 export class Receipts {
   readonly #database: Database;
+  #floor: number | null = null;
 
   constructor(database: Database) {
     this.#database = database;
@@ -98,8 +100,12 @@ export class Receipts {
     return this.#database.query<StoredOperation>(FIND).get(operationId);
   }
 
-  /** Records a decision; an accepted submission waits, all else is settled at once. The value is its number. */
-  insert(decision: NewDecision, now: number): number {
+  /**
+   * Records a decision, unless there is one under this id; an accepted submission waits, all else is settled at once.
+   *
+   * @returns the decision's number; `null` where the id was decided before, and then nothing was written
+   */
+  insert(decision: NewDecision, now: number): number | null {
     const waits = decision.admission === "accepted" && decision.kind !== "session_create";
     const done = this.#database
       .query(INSERT)
@@ -117,7 +123,7 @@ export class Receipts {
         waits ? null : now,
         waits ? null : expiryOf(decision.operationId, now),
       );
-    return Number(done.lastInsertRowid);
+    return done.changes === 0 ? null : Number(done.lastInsertRowid);
   }
 
   /** The input is in the transcript; it settles with its turn. */
@@ -146,19 +152,27 @@ export class Receipts {
       .map(({ operationId }) => operationId);
   }
 
-  /** Refuses an unknown id by its age. @throws {Problem} operation_expired, operation_future */
-  assertAge(operationId: string, now: number): void {
+  /** Why an unknown id is refused for its age; `null` where it is not. */
+  ageRefusal(operationId: string, now: number): Problem | null {
     const timestamp = uuidv7Timestamp(operationId);
     if (timestamp <= this.floor() || now - timestamp > OPERATION_AGE_MS_MAX) {
-      throw new Problem("operation_expired", "The operation id is older than seven days");
+      return new Problem("operation_expired", "The operation id is older than seven days");
     }
     if (timestamp - now > OPERATION_FUTURE_MS_MAX) {
-      throw new Problem("operation_future", "The operation id lies more than five minutes ahead");
+      return new Problem("operation_future", "The operation id lies more than five minutes ahead");
     }
+    return null;
   }
 
+  /** Kept in memory: every admission asks for it, and it changes in a sweep alone. */
   floor(): number {
-    return this.#database.query<{ floor: number }>(FLOOR).get()?.floor ?? 0;
+    this.#floor ??= this.#database.query<{ floor: number }>(FLOOR).get()?.floor ?? 0;
+    return this.#floor;
+  }
+
+  /** A transaction that may have moved the floor is over, or failed: it is read again. */
+  forgetFloor(): void {
+    this.#floor = null;
   }
 
   /** Whether a sweep at `now` would find anything; costs no write. */
@@ -170,6 +184,7 @@ export class Receipts {
   removeExpired(now: number): number {
     const removed = this.#database.query(REMOVE_EXPIRED).run(now, RECEIPT_SWEEP_BATCH_MAX).changes;
     this.#database.query(RAISE_FLOOR).run(now - RECEIPT_RETENTION_MS - 1);
+    this.forgetFloor();
     assert(removed <= RECEIPT_SWEEP_BATCH_MAX, "A sweep went over its batch");
     return removed;
   }

@@ -55,6 +55,9 @@ const COLUMNS = `session_id AS id, parent_id AS parentId, title, workspace, mode
   created_at AS createdAt, activity_at AS activityAt`;
 const GET = `SELECT ${COLUMNS} FROM sessions WHERE session_id = ?1`;
 const HAS = "SELECT 1 AS found FROM sessions WHERE session_id = ?1";
+const WAITING = `
+  SELECT (SELECT count(*) FROM pending_inputs WHERE pending_inputs.session_id = sessions.session_id) AS waiting
+  FROM sessions WHERE session_id = ?1`;
 const LIST_COLUMNS = `${COLUMNS},
   (SELECT count(*) FROM pending_inputs WHERE pending_inputs.session_id = sessions.session_id) AS pendingCount`;
 const LIST_FIRST = `
@@ -99,9 +102,14 @@ export class SessionTable {
     return columns === null ? null : fromColumns(columns);
   }
 
-  /** Cheaper than `get` on the way of every admission. */
+  /** Cheaper than `get`. */
   has(sessionId: string): boolean {
     return this.#database.query(HAS).get(sessionId) !== null;
+  }
+
+  /** How many inputs wait; `null` where there is no such session. */
+  waiting(sessionId: string): number | null {
+    return this.#database.query<{ waiting: number }>(WAITING).get(sessionId)?.waiting ?? null;
   }
 
   /** @throws {Problem} session_not_found */

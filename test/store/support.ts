@@ -5,7 +5,7 @@ import type { FaultPoints } from "../../src/store/database.ts";
 import { submissionFingerprint } from "../../src/store/fingerprint.ts";
 import type { NewImage } from "../../src/store/images.ts";
 import type { AdmissionRequest, Rejection, Reply } from "../../src/store/operations.ts";
-import type { SessionRecord, TurnEnd } from "../../src/store/rows.ts";
+import type { TurnEnd } from "../../src/store/rows.ts";
 import { openStore, type Store } from "../../src/store/store.ts";
 import type { SubmissionKind } from "../../src/wire/submission.ts";
 import { FakeClock } from "../support/fake_clock.ts";
@@ -66,24 +66,21 @@ export function openBench(options: BenchOptions = {}): Bench {
 /** A session that is there; the value is its id. */
 export async function createSession(
   bench: Bench,
-  options: { parentId?: string; title?: string; effect?: (session: SessionRecord) => void } = {},
+  options: { parentId?: string; title?: string } = {},
 ): Promise<string> {
   const sessionId = bench.ids.uuidv7();
-  const reply = await bench.store.conversation.create(
-    {
-      creation: {
-        operationId: bench.ids.uuidv7(),
-        workspace: null,
-        title: options.title ?? null,
-        model: null,
-        parentId: options.parentId ?? null,
-        settings: {},
-      },
-      fingerprint: "creation",
-      decision: { sessionId, workspace: "/w", model: "demo/demo" },
+  const reply = await bench.store.conversation.create({
+    creation: {
+      operationId: bench.ids.uuidv7(),
+      workspace: null,
+      title: options.title ?? null,
+      model: null,
+      parentId: options.parentId ?? null,
+      settings: {},
     },
-    options.effect,
-  );
+    fingerprint: "creation",
+    decision: { sessionId, workspace: "/w", model: "demo/demo" },
+  });
   if (reply.status !== 201) throw new Error(reply.body);
   return sessionId;
 }
