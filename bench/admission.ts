@@ -18,8 +18,8 @@ import { median, quantile } from "./support/stats.ts";
  * one commit a request, and one raw SQLite commit a request, in the same app and in a bare server. All of them run
  * from source, in turns, round by round; a ratio is taken within a round and the median of the rounds is told.
  */
-/** Rounds that are left out: what is compiled while it runs has been compiled then, on either side. */
-const WARM_UP = 3;
+/** Requests that are left out: what is compiled while it runs has been compiled then, on either side. */
+const WARM_UP_REQUESTS = 6000;
 const ROUNDS = 5;
 const CONNECTIONS = 64;
 const CREATIONS = 2000;
@@ -47,6 +47,8 @@ interface Kind {
   readonly name: string;
   readonly connections: number;
   readonly status: number;
+  /** In a round. */
+  readonly requests: number;
   readonly requestsFor: (server: Server) => Promise<Uint8Array[]>;
 }
 
@@ -56,24 +58,28 @@ const KINDS: readonly Kind[] = [
     name: "creations",
     connections: CONNECTIONS,
     status: 201,
+    requests: CREATIONS,
     requestsFor: async (server) => creations(server, CREATIONS),
   },
   {
     name: "messages",
     connections: CONNECTIONS,
     status: 202,
+    requests: HOLDERS * MESSAGES_EACH,
     requestsFor: (server) => messages(server, HOLDERS),
   },
   {
     name: "creations",
     connections: 1,
     status: 201,
+    requests: CREATIONS_ALONE,
     requestsFor: async (server) => creations(server, CREATIONS_ALONE),
   },
   {
     name: "messages",
     connections: 1,
     status: 202,
+    requests: HOLDERS_ALONE * MESSAGES_EACH,
     requestsFor: (server) => messages(server, HOLDERS_ALONE),
   },
 ];
@@ -118,7 +124,8 @@ async function measure(servers: Servers, kind: Kind): Promise<Round[]> {
       ? ["daemon", "rawCommit", "rawCommitApp"]
       : ["daemon", "noStore", "oneCommit"];
   const rounds: Round[] = [];
-  for (let number = 0; number < WARM_UP + ROUNDS; number += 1) {
+  const warmUp = Math.ceil(WARM_UP_REQUESTS / kind.requests);
+  for (let number = 0; number < warmUp + ROUNDS; number += 1) {
     const round: Round = {};
     for (const name of number % 2 === 0 ? names : names.toReversed()) {
       const server = servers[name];
@@ -126,7 +133,7 @@ async function measure(servers: Servers, kind: Kind): Promise<Round[]> {
       const { connections, status } = kind;
       round[name] = await drive({ port: server.port, connections, requests, status });
     }
-    if (number >= WARM_UP) rounds.push(round);
+    if (number >= warmUp) rounds.push(round);
   }
   return rounds;
 }
