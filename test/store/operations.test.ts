@@ -402,6 +402,39 @@ describe("Operations.sweep", () => {
     expect(await bench.store.operations.sweep(start + RECEIPT_RETENTION_MS + 1)).toBe(1);
     expect(bench.store.operations.floor()).toBe(late - RECEIPT_RETENTION_MS - 1);
   });
+
+  test("holds for what shares its commit, and for nothing where that commit fails", async () => {
+    let failing = false;
+    const reached = (name: string): void => {
+      if (failing && name === "group.before_commit") throw new Error("planted");
+    };
+    await using bench = openBench({ points: { reached } });
+    const { operations } = bench.store;
+    const sessionId = bench.ids.uuidv7();
+    await send(bench, bench.ids.uuidv7(), sessionId);
+    const late = bench.clock.now() + RECEIPT_RETENTION_MS + 1000;
+    const floor = late - RECEIPT_RETENTION_MS - 1;
+    const [swept, below, above] = [idAt(floor - 1), idAt(floor), idAt(floor + 1)];
+    const sendTogether = (ids: readonly string[]) => [
+      problem(() => operations.sweep(late)),
+      ...ids.map((id) => problem(() => send(bench, id, sessionId))),
+    ];
+
+    failing = true;
+    const refused = await Promise.all(sendTogether([above]));
+    expect(refused).toEqual(["storage_unavailable", "storage_unavailable"]);
+    expect(operations.floor()).toBe(0);
+    failing = false;
+    expect((await send(bench, swept, sessionId)).replayed).toBe(false);
+
+    const [done, old, fresh] = await Promise.all([
+      operations.sweep(late),
+      problem(() => send(bench, below, sessionId)),
+      send(bench, above, sessionId),
+    ]);
+    expect([done, old, fresh.replayed]).toEqual([2, "operation_expired", false]);
+    expect(operations.floor()).toBe(floor);
+  });
 });
 
 describe("Operations.cancelWaiting", () => {
