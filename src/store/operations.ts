@@ -196,7 +196,7 @@ export class Operations {
         return removed;
       });
     } finally {
-      receipts.forgetFloor();
+      receipts.floorSettled();
     }
   }
 

@@ -91,6 +91,7 @@ export function expiryOf(operationId: string, settledAt: number): number {
 export class Receipts {
   readonly #database: Database;
   #floor: number | null = null;
+  #floorMoves = false;
 
   constructor(database: Database) {
     this.#database = database;
@@ -164,15 +165,17 @@ export class Receipts {
     return null;
   }
 
-  /** Kept in memory: every admission asks for it, and it changes in a sweep alone. */
+  /** Kept in memory, as every admission asks for it; but not while a sweep may yet be rolled back. */
   floor(): number {
-    this.#floor ??= this.#database.query<{ floor: number }>(FLOOR).get()?.floor ?? 0;
-    return this.#floor;
+    if (this.#floor !== null) return this.#floor;
+    const floor = this.#database.query<{ floor: number }>(FLOOR).get()?.floor ?? 0;
+    if (!this.#floorMoves) this.#floor = floor;
+    return floor;
   }
 
-  /** A transaction that may have moved the floor is over, or failed: it is read again. */
-  forgetFloor(): void {
-    this.#floor = null;
+  /** The sweep that called `removeExpired` has settled, in whatever way. */
+  floorSettled(): void {
+    this.#floorMoves = false;
   }
 
   /** Whether a sweep at `now` would find anything; costs no write. */
@@ -180,11 +183,16 @@ export class Receipts {
     return this.#database.query(ANY_EXPIRED).get(now) !== null;
   }
 
-  /** Removes one batch and raises the floor over what was removed; the value is how many went. */
+  /**
+   * Removes one batch and raises the floor over what was removed; `floorSettled` is to follow, after the transaction.
+   *
+   * @returns how many went
+   */
   removeExpired(now: number): number {
+    this.#floor = null;
+    this.#floorMoves = true;
     const removed = this.#database.query(REMOVE_EXPIRED).run(now, RECEIPT_SWEEP_BATCH_MAX).changes;
     this.#database.query(RAISE_FLOOR).run(now - RECEIPT_RETENTION_MS - 1);
-    this.forgetFloor();
     assert(removed <= RECEIPT_SWEEP_BATCH_MAX, "A sweep went over its batch");
     return removed;
   }

@@ -435,6 +435,36 @@ describe("Operations.sweep", () => {
     expect([done, old, fresh.replayed]).toEqual([2, "operation_expired", false]);
     expect(operations.floor()).toBe(floor);
   });
+
+  test("refuses nobody for a floor that was rolled back, also where the group is taken apart", async () => {
+    const full = Object.assign(new Error("planted"), { code: "SQLITE_FULL" });
+    // The commit of all fails, and then the sweep alone.
+    const faults = new Map([
+      ["group.before_commit", 1],
+      ["sweep.after_delete", 2],
+    ]);
+    let armed = false;
+    const reached = (name: string): void => {
+      const left = (armed ? (faults.get(name) ?? 0) : 0) - 1;
+      if (left >= 0) faults.set(name, left);
+      if (left === 0) throw full;
+    };
+    await using bench = openBench({ points: { reached } });
+    const { operations } = bench.store;
+    const sessionId = bench.ids.uuidv7();
+    const start = bench.clock.now();
+    await send(bench, bench.ids.uuidv7(), sessionId);
+    const [before, after] = [idAt(start + 10), idAt(start + 20)];
+    armed = true;
+    const answers = await Promise.all([
+      problem(() => send(bench, before, sessionId)),
+      problem(() => operations.sweep(start + RECEIPT_RETENTION_MS + 5000)),
+      problem(() => send(bench, after, sessionId)),
+    ]);
+    expect(answers).toEqual(["none", "storage_unavailable", "none"]);
+    expect(operations.floor()).toBe(0);
+    expect((await send(bench, before, sessionId)).replayed).toBe(true);
+  });
 });
 
 describe("Operations.cancelWaiting", () => {
