@@ -54,10 +54,15 @@ export async function daemonStatus(
 }
 
 /** Stops the daemon in order and waits until its process is gone. */
-export async function daemonStop(context: Context): Promise<ExitCode> {
+export async function daemonStop(
+  context: Context,
+  options: { readonly json: boolean },
+): Promise<ExitCode> {
   const found = await findDaemon(context.home);
+  const { stdout, stderr } = context.output;
   if (found.state === "absent" || found.state === "dead") {
-    context.output.stderr.line("No daemon is running");
+    if (options.json) stdout.json({ state: found.state, home: context.home });
+    else stderr.line("No daemon is running");
     return EXIT.done;
   }
   const { file } = found;
@@ -81,6 +86,7 @@ export async function daemonStop(context: Context): Promise<ExitCode> {
     }
     await sleep(context.clock, POLL_MS);
   }
-  context.output.stderr.line(`Stopped the daemon (process ${file.pid})`);
+  if (options.json) stdout.json({ state: "stopped", home: context.home, pid: file.pid });
+  else stderr.line(`Stopped the daemon (process ${file.pid})`);
   return EXIT.done;
 }

@@ -91,7 +91,7 @@ function addDaemon(program: Command): void {
           if (options.port !== undefined) throw usageError("'--port' goes with a start alone");
           const { daemonStatus, daemonStop } = await import("./daemon_control.ts");
           return options.stop === true
-            ? await daemonStop(context)
+            ? await daemonStop(context, { json: options.json === true })
             : await daemonStatus(context, { json: options.json === true });
         });
         return;

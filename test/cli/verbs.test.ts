@@ -47,6 +47,18 @@ describe("albedo daemon", () => {
     expect(world.daemonFile()).toBeNull();
   });
 
+  test("--stop --json says what became of it, as --status --json says what runs", async () => {
+    await using world = new CliWorld();
+    const { home } = world;
+    expect(await world.json(["daemon", "--stop"])).toEqual([{ state: "absent", home }]);
+    await world.run(["models"]);
+    const pid = world.daemonFile()?.pid;
+    expect(await world.json(["daemon", "--stop"])).toEqual([{ state: "stopped", home, pid }]);
+    await world.run(["models"]);
+    await world.killDaemon();
+    expect(await world.json(["daemon", "--stop"])).toEqual([{ state: "dead", home }]);
+  });
+
   test("runs in the foreground until it is told to end, and refuses a second one", async () => {
     await using world = new CliWorld();
     const daemon = world.start(["daemon"]);
