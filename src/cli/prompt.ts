@@ -42,11 +42,12 @@ type StopReason = "timeout" | "interrupted";
 const SUMMARY_COLUMNS = 60;
 
 export async function prompt(context: Context, options: PromptOptions): Promise<ExitCode> {
-  const text = options.continuation
-    ? ""
-    : await promptText(options.words, options.images.length, processStdin);
-  const images = await readImages(options.images);
-  return await new Prompt(context, options).run(text, images);
+  return await new Prompt(context, options).run();
+}
+
+interface Message {
+  readonly text: string;
+  readonly images: readonly Upload[];
 }
 
 class Prompt {
@@ -68,7 +69,7 @@ class Prompt {
     this.#printer = createPrinter(context.output, options);
   }
 
-  async run(text: string, images: readonly Upload[]): Promise<ExitCode> {
+  async run(): Promise<ExitCode> {
     const { clock, signals, connect } = this.#context;
     const seconds = this.#options.timeoutSeconds;
     const timer =
@@ -79,9 +80,12 @@ class Prompt {
     );
     try {
       try {
-        const client = await unlessAborted(connect(), this.#stop.signal);
+        const { signal } = this.#stop;
+        // Whoever writes to the pipe may never finish: the time and Ctrl-C hold for that too.
+        const message = await unlessAborted(this.#message(), signal);
+        const client = await unlessAborted(connect(), signal);
         this.#client = client;
-        return await this.#conclude(await this.#work(client, text, images));
+        return await this.#conclude(await this.#work(client, message));
       } catch (error) {
         if (this.#stopReason !== null) return await this.#takeBack(this.#stopReason, error);
         if (error instanceof Uncertain) return this.#uncertain(error);
@@ -93,7 +97,15 @@ class Prompt {
     }
   }
 
-  async #work(client: Client, text: string, images: readonly Upload[]): Promise<TurnEnd> {
+  async #message(): Promise<Message> {
+    const { continuation, words, images } = this.#options;
+    return {
+      text: continuation ? "" : await promptText(words, images.length, processStdin),
+      images: await readImages(images),
+    };
+  }
+
+  async #work(client: Client, { text, images }: Message): Promise<TurnEnd> {
     const { signal } = this.#stop;
     const { sessionId, afterRow } = await this.#openSession(client, text);
     signal.throwIfAborted();
@@ -305,6 +317,7 @@ class Prompt {
 /** The work, unless the signal ends the wait for it. */
 function unlessAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
   return new Promise((resolve, reject) => {
+    if (signal.aborted) reject(signal.reason);
     signal.addEventListener("abort", () => reject(signal.reason), { once: true });
     work.then(resolve, reject);
   });

@@ -1,7 +1,9 @@
 import { extname } from "node:path";
 import { readFile } from "node:fs/promises";
+import { inspectImage } from "../agent/images.ts";
 import { IMAGE_BYTES_MAX, IMAGES_MAX, MIB, TEXT_BYTES_MAX } from "../base/limits.ts";
 import type { Upload } from "../client/client.ts";
+import { Problem } from "../wire/problem.ts";
 import { errorText, usageError } from "./exit.ts";
 
 /** Owns what a prompt is made of: words, stdin and image files, refused here where the daemon would refuse them. */
@@ -48,7 +50,12 @@ const MIME_TYPES: Readonly<Record<string, string>> = {
   ".webp": "image/webp",
 };
 
-/** @throws {CliError} naming the file that cannot be sent */
+/**
+ * The images of a message. They are looked at before anything is sent: a refusal by the daemon would leave an empty
+ * session behind.
+ *
+ * @throws {CliError} naming the file that cannot be sent
+ */
 export async function readImages(paths: readonly string[]): Promise<Upload[]> {
   if (paths.length > IMAGES_MAX) {
     throw usageError(`A message takes ${IMAGES_MAX} images at most: ${paths.length} were given`);
@@ -64,9 +71,20 @@ export async function readImages(paths: readonly string[]): Promise<Upload[]> {
     if (data.length > IMAGE_BYTES_MAX) {
       throw usageError(`The image '${path}' is larger than ${IMAGE_BYTES_MAX / MIB} MiB`);
     }
+    await assertImage(path, data);
     // Only a label: the daemon looks at the content.
     const mimeType = MIME_TYPES[extname(path).toLowerCase()] ?? "application/octet-stream";
     uploads.push({ mimeType, data });
   }
   return uploads;
+}
+
+async function assertImage(path: string, data: Uint8Array): Promise<void> {
+  try {
+    await inspectImage(data, path);
+  } catch (error) {
+    if (!(error instanceof Problem)) throw error;
+    const reasons = error.fields.map(({ detail }) => detail).join("; ");
+    throw usageError(`The image '${path}' cannot be used: ${reasons}`);
+  }
 }

@@ -23,7 +23,8 @@ export interface Outcome {
 }
 
 export interface RunOptions {
-  readonly stdin?: string;
+  /** Its text, or `open` for a pipe that nobody writes to and nobody closes. @default nothing at all */
+  readonly stdin?: string | { readonly open: true };
   readonly env?: Readonly<Record<string, string>>;
   readonly cwd?: string;
   readonly command?: readonly string[];
@@ -53,6 +54,11 @@ export class Running {
   }
 }
 
+function stdinOf(stdin: RunOptions["stdin"]): "ignore" | "pipe" | Uint8Array<ArrayBuffer> {
+  if (stdin === undefined) return "ignore";
+  return typeof stdin === "string" ? new TextEncoder().encode(stdin) : "pipe";
+}
+
 /** A home, a workspace, and the daemon that comes to run in it; all of it goes at the end. */
 export class CliWorld implements AsyncDisposable {
   readonly home: string;
@@ -70,7 +76,7 @@ export class CliWorld implements AsyncDisposable {
     const child = Bun.spawn([...(options.command ?? albedoCommand()), ...args], {
       cwd: options.cwd ?? this.workspace,
       env: this.environment(options.env),
-      stdin: options.stdin === undefined ? "ignore" : new TextEncoder().encode(options.stdin),
+      stdin: stdinOf(options.stdin),
       stdout: "pipe",
       stderr: "pipe",
     });

@@ -121,6 +121,20 @@ describe("albedo prompt", () => {
     expect(stderr).toContain("does not say that it has stopped");
   });
 
+  test("waits for its stdin no longer than the time it was given", async () => {
+    await using world = new CliWorld();
+    const { code, stdout, stderr } = await world.run(
+      ["prompt", "--json", "--timeout", "0.2", "-"],
+      {
+        stdin: { open: true },
+      },
+    );
+    expect(code).toBe(124);
+    expect(resultOf(stdout)).toMatchObject({ outcome: "timeout", operation_id: null });
+    expect(stderr).toContain("timed out after 0.2 s; nothing was sent");
+    expect(world.daemonFile()).toBeNull();
+  });
+
   test("takes its submission back on Ctrl-C while it waits behind another's turn", async () => {
     await using world = new CliWorld();
     const { running: other, sessionId } = await startSlow(world);
@@ -326,12 +340,14 @@ describe("albedo prompt", () => {
     },
   );
 
-  test("says what is wrong with an image that is refused", async () => {
+  test("says what is wrong with an image that cannot be used, and leaves no session behind", async () => {
     await using world = new CliWorld();
+    await world.run(["models"]);
     writeFileSync(join(world.workspace, "bad.png"), "no image");
     const { code, stderr } = await world.run(["prompt", "-q", "--image", "bad.png", "x"]);
-    expect(stderr).toContain("/images/0/data: Must be a PNG, JPEG, GIF or WebP image");
-    expect(code).toBe(1);
+    expect(stderr).toContain("image 'bad.png' cannot be used: Must be a PNG, JPEG, GIF or WebP");
+    expect(code).toBe(2);
+    expect(await world.json(["sessions", "--all"])).toEqual([]);
   });
 
   test("loses nothing of a long answer on its way through a slow pipe", async () => {

@@ -7,6 +7,11 @@ import { promptText, readImages } from "../../src/cli/prompt_text.ts";
 import type { Stdin } from "../../src/cli/prompt_text.ts";
 import { tempDir } from "../support/temp_dir.ts";
 
+const PNG = Buffer.from(
+  "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==",
+  "base64",
+);
+
 /** Goal: what is sent is what was said, and what cannot be sent is refused before anything is. */
 function stdin(text: string | null): Stdin & { reads: number } {
   return {
@@ -64,10 +69,10 @@ describe("readImages", () => {
   test("reads files and labels them by their names", async () => {
     using directory = tempDir();
     const path = join(directory.path, "a b ü.JPG");
-    writeFileSync(path, "bytes");
+    writeFileSync(path, PNG);
     const [upload] = await readImages([path]);
     expect(upload?.mimeType).toBe("image/jpeg");
-    expect(Buffer.from(upload?.data ?? "").toString()).toBe("bytes");
+    expect(Buffer.from(upload?.data ?? "")).toEqual(PNG);
   });
 
   test("names the file that is missing or too large", async () => {
@@ -75,10 +80,22 @@ describe("readImages", () => {
     const missing = join(directory.path, "missing.png");
     expect(await refusal(readImages([missing]))).toContain(missing);
     const large = join(directory.path, "large.png");
-    writeFileSync(large, Buffer.alloc(IMAGE_BYTES_MAX));
+    writeFileSync(large, Buffer.concat([PNG, Buffer.alloc(IMAGE_BYTES_MAX - PNG.length)]));
     expect(await readImages([large])).toHaveLength(1);
     writeFileSync(large, Buffer.alloc(IMAGE_BYTES_MAX + 1));
     expect(await refusal(readImages([large]))).toContain("larger than 5 MiB");
+  });
+
+  test("names the file that is no image, or a damaged one", async () => {
+    using directory = tempDir();
+    const path = join(directory.path, "bad.png");
+    writeFileSync(path, "no image");
+    const message = await refusal(readImages([path]));
+    expect(message).toBe(
+      `The image '${path}' cannot be used: Must be a PNG, JPEG, GIF or WebP image`,
+    );
+    writeFileSync(path, PNG.subarray(0, 50));
+    expect(await refusal(readImages([path]))).toContain("Cannot be decoded");
   });
 
   test("refuses one image too many", async () => {
