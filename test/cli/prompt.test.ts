@@ -3,6 +3,7 @@ import { closeSync, existsSync, openSync, readdirSync, rmSync, writeFileSync } f
 import { join } from "node:path";
 import { until } from "../support/until.ts";
 import { albedoCommand, CliWorld, jsonLines } from "./cli_process.ts";
+import { PNG } from "../support/png.ts";
 
 /**
  * Goal: `albedo prompt` prints its own answer and says truthfully how it ended (sessions.md, Prompt ownership and
@@ -280,9 +281,7 @@ describe("albedo prompt", () => {
 
   test("sends images along and changes the model of a session on request", async () => {
     await using world = new CliWorld();
-    const png =
-      "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
-    writeFileSync(join(world.workspace, "dot.png"), Buffer.from(png, "base64"));
+    writeFileSync(join(world.workspace, "dot.png"), PNG);
     const [session] = await world.json<Line>(["prompt", "--image", "dot.png", "!say seen"]);
     const id = session?.session_id ?? "";
     const shown = await world.run(["show", id]);

@@ -6,11 +6,7 @@ import { CliError, EXIT } from "../../src/cli/exit.ts";
 import { promptText, readImages } from "../../src/cli/prompt_text.ts";
 import type { Stdin } from "../../src/cli/prompt_text.ts";
 import { tempDir } from "../support/temp_dir.ts";
-
-const PNG = Buffer.from(
-  "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==",
-  "base64",
-);
+import { PNG } from "../support/png.ts";
 
 /** Goal: what is sent is what was said, and what cannot be sent is refused before anything is. */
 function stdin(text: string | null): Stdin & { reads: number } {
@@ -72,7 +68,7 @@ describe("readImages", () => {
     writeFileSync(path, PNG);
     const [upload] = await readImages([path]);
     expect(upload?.mimeType).toBe("image/jpeg");
-    expect(Buffer.from(upload?.data ?? "")).toEqual(PNG);
+    expect(upload?.data).toEqual(Buffer.from(PNG));
   });
 
   test("names the file that is missing or too large", async () => {

@@ -11,6 +11,7 @@ import { lastUserText, ScriptedModel } from "../support/scripted_model.ts";
 import type { Exchange } from "../support/scripted_model.ts";
 import { until } from "../support/until.ts";
 import { hurriedClock, impatientClock } from "./hurried_clock.ts";
+import { PNG } from "../support/png.ts";
 
 /**
  * Goal: the client and the daemon mean the same contract. Method: a whole daemon in this process, over real sockets:
@@ -56,11 +57,6 @@ function echoing(): ScriptedModel {
   model.answer = (exchange) => exchange.say(`You said: ${lastUserText(exchange.request)}`).finish();
   return model;
 }
-
-/** One pixel. */
-const PNG = Uint8Array.fromBase64(
-  "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==",
-);
 
 describe("each call is answered as its type says", () => {
   test("the daemon, models and skills", async () => {

@@ -11,13 +11,12 @@ import { AdmissionSchema, ReceiptSchema } from "../../src/wire/operation.ts";
 import type { Answer } from "../support/api.ts";
 import { TestDaemon } from "../support/daemon.ts";
 import { FakeClock } from "../support/fake_clock.ts";
+import { PNG_BASE64 } from "../support/png.ts";
 
 /**
  * Goal: operations.md and contract.md sections 1-3 as a client that nobody here wrote would find them.
  * Method: a whole daemon over real HTTP, a clock that a test moves, a model that answers when a test says so.
  */
-const PNG =
-  "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg==";
 const OTHER_PNG =
   "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg==";
 
@@ -118,8 +117,8 @@ describe("one submission through two doors", () => {
     ],
     [
       "an image",
-      { images: [{ mimeType: "image/png", data: PNG }] },
-      { kind: "message", images: [{ mime_type: "image/png", data: PNG }] },
+      { images: [{ mimeType: "image/png", data: PNG_BASE64 }] },
+      { kind: "message", images: [{ mime_type: "image/png", data: PNG_BASE64 }] },
     ],
     ["a continuation", { type: "continue" }, { kind: "continuation" }],
     [
@@ -152,11 +151,11 @@ describe("one submission through two doors", () => {
   test("what does not count: key order, defaults, clientId; what does: all else", async () => {
     const sessionId = await daemon.session();
     const id = daemon.ids.uuidv7();
-    const image = { mimeType: "image/png", data: PNG };
+    const image = { mimeType: "image/png", data: PNG_BASE64 };
     const original = await daemon.event(sessionId, { operationId: id, text: "a", images: [image] });
     expect(original.status).toBe(202);
     const same = [
-      `{"images":[{"data":"${PNG}","mimeType":"image/png"}],"text":"a","operationId":"${id}"}`,
+      `{"images":[{"data":"${PNG_BASE64}","mimeType":"image/png"}],"text":"a","operationId":"${id}"}`,
       JSON.stringify({ operationId: id, type: "user", text: "a", images: [image], clientId: "x" }),
       // The label is only a label; the bytes decide.
       JSON.stringify({ operationId: id, text: "a", images: [{ ...image, mimeType: "image/gif" }] }),

@@ -13,13 +13,12 @@ import {
 import { SessionPageSchema, SessionSchema } from "../../src/wire/session.ts";
 import { TestDaemon } from "../support/daemon.ts";
 import { FakeClock } from "../support/fake_clock.ts";
+import { PNG_BASE64 } from "../support/png.ts";
 
 /**
  * Goal: what routes answer is what their schemas, and so the OpenAPI document, say.
  * Method: one session with a bit of everything in it; each answer is held against the schema of its route.
  */
-const PNG =
-  "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg==";
 
 let daemon: TestDaemon;
 let sessionId: string;
@@ -32,7 +31,7 @@ beforeAll(async () => {
   await daemon.event(sessionId, {
     operationId: inputId,
     text: "look",
-    images: [{ mimeType: "image/png", data: PNG }],
+    images: [{ mimeType: "image/png", data: PNG_BASE64 }],
     clientId: "mine",
   });
   const exchange = await daemon.model.next();
@@ -119,12 +118,12 @@ test("an upload is given back as it was sent, and cannot run in a browser", asyn
   expect(response.headers.get("cache-control")).toBe("no-store");
   expect(response.headers.get("x-content-type-options")).toBe("nosniff");
   expect(response.headers.get("content-security-policy")).toContain("default-src 'none'");
-  expect(Buffer.from(await response.arrayBuffer()).toString("base64")).toBe(PNG);
+  expect(Buffer.from(await response.arrayBuffer()).toString("base64")).toBe(PNG_BASE64);
   expect((await daemon.request(`/sessions/${sessionId}/images/nope`)).status).toBe(404);
 });
 
 test("an upload that is too large for the model is fitted; history keeps the size that was sent", async () => {
-  const wide = await new Bun.Image(Buffer.from(PNG, "base64")).resize(3136, 4).png().bytes();
+  const wide = await new Bun.Image(Buffer.from(PNG_BASE64, "base64")).resize(3136, 4).png().bytes();
   const own = await daemon.session();
   const id = await daemon.say(own, "Look", {
     images: [{ mimeType: "image/png", data: Buffer.from(wide).toString("base64") }],

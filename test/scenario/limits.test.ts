@@ -13,14 +13,13 @@ import type { Answer } from "../support/api.ts";
 import { TestDaemon } from "../support/daemon.ts";
 import { FakeClock } from "../support/fake_clock.ts";
 import { ScriptedModel } from "../support/scripted_model.ts";
+import { PNG_BASE64 } from "../support/png.ts";
 
 /**
  * Goal: each bound on what a client may send holds at its last value and not at the next one, and a refusal of that
  * kind decides nothing (contract.md, One admission, two doors; Admission and receipts).
  * Method: a whole daemon over real HTTP; bodies, ages and queues have tests of their own.
  */
-const PNG =
-  "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg==";
 const INSTRUCTIONS_CHARS_MAX = 32_768;
 const MODEL_CHARS_MAX = 300;
 
@@ -92,7 +91,9 @@ const BOUNDS: readonly (readonly [string, number, number, Send])[] = [
     "images, events",
     IMAGES_MAX,
     202,
-    event((size) => ({ images: images(size).map(() => ({ mimeType: "image/png", data: PNG })) })),
+    event((size) => ({
+      images: images(size).map(() => ({ mimeType: "image/png", data: PNG_BASE64 })),
+    })),
   ],
   [
     "images, inputs",
@@ -100,7 +101,7 @@ const BOUNDS: readonly (readonly [string, number, number, Send])[] = [
     202,
     put((size) => ({
       kind: "message",
-      images: images(size).map(() => ({ mime_type: "image/png", data: PNG })),
+      images: images(size).map(() => ({ mime_type: "image/png", data: PNG_BASE64 })),
     })),
   ],
 ];

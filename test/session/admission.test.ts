@@ -11,6 +11,7 @@ import {
 import type { SubmissionAction } from "../../src/wire/submission.ts";
 import { settle } from "../support/fake_clock.ts";
 import { codeOf, SessionBench } from "../support/session_bench.ts";
+import { PNG_BASE64 } from "../support/png.ts";
 
 // A bound on failure for a slow machine; nothing waits for it.
 setDefaultTimeout(60_000);
@@ -19,8 +20,6 @@ setDefaultTimeout(60_000);
  * Goal: what is checked of a request before it is decided, and in which order (operations.md, Requests and duplicate
  * detection; contract.md, Identity and time). Method: the session floor on a real store.
  */
-const PNG =
-  "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg==";
 
 function message(text: string, images: readonly string[] = []): SubmissionAction {
   return {
@@ -79,17 +78,17 @@ test("A changed request under a known id is a conflict, whatever changed, and le
   const [session, other] = [await bench.create(), await bench.create()];
   const operationId = bench.ids.uuidv7();
   const owner = bench.ids.uuidv7();
-  const first = await bench.submit(session, message("One", [PNG]), { operationId });
+  const first = await bench.submit(session, message("One", [PNG_BASE64]), { operationId });
   const changes = [
-    bench.submit(session, message("Two", [PNG]), { operationId }),
+    bench.submit(session, message("Two", [PNG_BASE64]), { operationId }),
     bench.submit(session, message("One"), { operationId }),
-    bench.submit(session, message("One", [PNG, PNG]), { operationId }),
+    bench.submit(session, message("One", [PNG_BASE64, PNG_BASE64]), { operationId }),
     bench.submit(session, { kind: "continue" }, { operationId }),
-    bench.submit(other, message("One", [PNG]), { operationId }),
-    bench.submit(session, message("One", [PNG]), { operationId, submissionId: owner }),
+    bench.submit(other, message("One", [PNG_BASE64]), { operationId }),
+    bench.submit(session, message("One", [PNG_BASE64]), { operationId, submissionId: owner }),
   ];
   for (const change of changes) expect(await codeOf(change)).toBe("operation_conflict");
-  const again = await bench.submit(session, message("One", [PNG]), { operationId });
+  const again = await bench.submit(session, message("One", [PNG_BASE64]), { operationId });
   expect(again.body).toBe(first.body);
 });
 
@@ -192,7 +191,7 @@ test("Text is bounded in bytes at both sides of the limit; a message says someth
     [message(""), "invalid_request"],
     [message(" \n"), "invalid_request"],
     [message("x", ["not base64!"]), "invalid_request"],
-    [message("x", [`${PNG} `]), "invalid_request"],
+    [message("x", [`${PNG_BASE64} `]), "invalid_request"],
     [message("x", [btoa("just text")]), "invalid_request"],
     [message("x", [btoa("x".repeat(IMAGE_BYTES_MAX + 1))]), "payload_too_large"],
     [{ kind: "skill", name: "s", arguments: "x".repeat(TEXT_BYTES_MAX + 1) }, "payload_too_large"],
@@ -203,7 +202,7 @@ test("Text is bounded in bytes at both sides of the limit; a message says someth
     expect(bench.store.operations.find(operationId)).toBeNull();
   }
   expect((await bench.submit(session, message("é".repeat(TEXT_BYTES_MAX / 2)))).status).toBe(202);
-  expect((await bench.submit(session, message("", [PNG]))).status).toBe(202);
+  expect((await bench.submit(session, message("", [PNG_BASE64]))).status).toBe(202);
   await bench.sessions.interrupt(session);
 });
 
@@ -211,7 +210,7 @@ test("Images are known by their content, shown with their original size, and rea
   await using bench = new SessionBench();
   const session = await bench.create();
   const watch = bench.watch(session).drain();
-  await bench.submit(session, message("Look", [PNG]));
+  await bench.submit(session, message("Look", [PNG_BASE64]));
   expect((await watch.until("input_accepted")).input.image_count).toBe(1);
   const exchange = await bench.model.next();
   expect(exchange.request.messages.at(-1)?.parts).toMatchObject([
@@ -221,7 +220,7 @@ test("Images are known by their content, shown with their original size, and rea
   const { row } = await watch.until("input_committed");
   expect(row.images).toMatchObject([{ mime_type: "image/png", width: 1, height: 1 }]);
   const image = bench.sessions.image(session, row.images?.[0]?.image_id ?? "");
-  expect(Buffer.from(image.bytes).toString("base64")).toBe(PNG);
+  expect(Buffer.from(image.bytes).toString("base64")).toBe(PNG_BASE64);
   expect(() => bench.sessions.image(session, bench.ids.uuidv7())).toThrow("no such image");
   exchange.say("Seen").finish();
   await bench.phase(session, "idle");

@@ -3,6 +3,7 @@ import type { Tool, ToolResult } from "../../src/agent/tool.ts";
 import { settle } from "../support/fake_clock.ts";
 import { codeOf, SessionBench } from "../support/session_bench.ts";
 import { until } from "../support/until.ts";
+import { PNG_BASE64 } from "../support/png.ts";
 
 // A bound on failure for a slow machine; nothing waits for it.
 setDefaultTimeout(60_000);
@@ -82,16 +83,12 @@ test("A turn that others share goes on", async () => {
   expect((await bench.settled(session, first)).turn?.state).toBe("completed");
 });
 
-/** One transparent pixel. */
-const PNG =
-  "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg==";
-
 test("A turn that is told to stop while it prepares what waits takes nobody's input along", async () => {
   await using bench = new SessionBench();
   const session = await bench.create();
   const first = await bench.send(session, "One");
   const exchange = await bench.model.next();
-  const image = { mimeType: "image/png", data: PNG };
+  const image = { mimeType: "image/png", data: PNG_BASE64 };
   const reply = await bench.submit(session, { kind: "message", text: "Two", images: [image] });
   const { operationId: second } = JSON.parse(reply.body) as { operationId: string };
   // The model is looked up between the two halves of a preparation; the image takes a while after that.
