@@ -16,7 +16,7 @@ export interface Clock {
   now(): number;
   /** Milliseconds since an arbitrary start; never goes back. */
   monotonic(): number;
-  /** Calls `fire` once after `delayMs` of monotonic time. Does not keep the process alive. */
+  /** Calls `fire` once when `delayMs` of monotonic time have passed, never before. Does not keep the process alive. */
   timer(delayMs: number, fire: () => void): Timer;
 }
 
@@ -45,12 +45,7 @@ export function sleep(clock: Clock, delayMs: number, signal?: AbortSignal): Prom
 export const systemClock: Clock = {
   now: () => Date.now(),
   monotonic: () => performance.now(),
-  timer(delayMs, fire) {
-    const handle = setTimeout(fire, delayMs);
-    // Browsers give a number here, servers an object that would keep the process alive.
-    if (typeof handle === "object") (handle as { unref?: () => void }).unref?.();
-    return { cancel: () => clearTimeout(handle) };
-  },
+  timer: (delayMs, fire) => setTimer(delayMs, fire, letGo),
 };
 
 /**
@@ -60,8 +55,31 @@ export const systemClock: Clock = {
 export const waitingClock: Clock = {
   now: () => systemClock.now(),
   monotonic: () => systemClock.monotonic(),
-  timer(delayMs, fire) {
-    const handle = setTimeout(fire, delayMs);
-    return { cancel: () => clearTimeout(handle) };
-  },
+  timer: (delayMs, fire) => setTimer(delayMs, fire, () => {}),
 };
+
+type Handle = ReturnType<typeof setTimeout>;
+
+/**
+ * Runtimes cut a delay to whole milliseconds and fire up to one early. Who compares the time when it fired would
+ * find that the time has not come.
+ */
+function setTimer(delayMs: number, fire: () => void, started: (handle: Handle) => void): Timer {
+  const dueAt = performance.now() + delayMs;
+  let handle: Handle;
+  const wait = (ms: number): void => {
+    handle = setTimeout(() => {
+      const leftMs = dueAt - performance.now();
+      if (leftMs > 0) wait(leftMs);
+      else fire();
+    }, Math.ceil(ms));
+    started(handle);
+  };
+  wait(delayMs);
+  return { cancel: () => clearTimeout(handle) };
+}
+
+function letGo(handle: Handle): void {
+  // Browsers give a number here, servers an object that would keep the process alive.
+  if (typeof handle === "object") (handle as { unref?: () => void }).unref?.();
+}

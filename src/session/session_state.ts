@@ -127,8 +127,9 @@ export function initialState(options: {
 export function advance(state: SessionState, event: SessionEvent, now: number): Transition {
   switch (event.kind) {
     case "woken":
-    case "retry_due":
       return settle(state, now);
+    case "retry_due":
+      return retryDue(state, now);
     case "accepted":
       return accepted(state, event.input, now);
     case "cancelled":
@@ -278,6 +279,13 @@ function block(state: SessionState, reason: BlockingReason, now: number): Transi
 function unblocked(state: SessionState, reason: BlockingReason, now: number): Transition {
   if (state.blocking?.reason !== reason) return same(state);
   return settle({ ...state, blocking: { reason, retryAt: now } }, now);
+}
+
+/** A timer that fired early is planned again: nothing else would ever try what waits. */
+function retryDue(state: SessionState, now: number): Transition {
+  const { blocking, closing } = state;
+  if (blocking === null || closing !== null || blocking.retryAt <= now) return settle(state, now);
+  return { state, effects: [{ kind: "schedule_retry", at: blocking.retryAt }] };
 }
 
 /** Starts what can start. */

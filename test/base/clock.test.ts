@@ -79,6 +79,32 @@ describe("systemClock", () => {
     expect(Math.abs(systemClock.now() - Date.now())).toBeLessThan(60_000);
   });
 
+  test("never fires before its time, as the runtime's own timers do", async () => {
+    const early: number[] = [];
+    const rings = Array.from({ length: 200 }, (_, index) => {
+      const delayMs = (index * 0.157) % 20;
+      const dueAt = systemClock.monotonic() + delayMs;
+      return sleep(systemClock, delayMs).then(() => {
+        const leftMs = dueAt - systemClock.monotonic();
+        if (leftMs > 0) early.push(leftMs);
+      });
+    });
+    await Promise.all(rings);
+    expect(early).toEqual([]);
+  });
+
+  test("may be cancelled after it was put off", async () => {
+    let count = 0;
+    const timers = Array.from({ length: 50 }, (_, index) =>
+      systemClock.timer(1 + index * 0.1, () => (count += 1)),
+    );
+    await sleep(systemClock, 1);
+    for (const timer of timers) timer.cancel();
+    const fired = count;
+    await sleep(systemClock, 20);
+    expect(count).toBe(fired);
+  });
+
   test("does not keep a process alive", async () => {
     const module = new URL("../../src/base/clock.ts", import.meta.url).pathname;
     const child = Bun.spawn(
