@@ -150,6 +150,9 @@ function startError(
       ? `The daemon could not start and ended with ${ended}`
       : `The daemon could not start: ${first.replace(/^albedo: /, "")}`,
     // A setting that is wrong is so whoever starts the daemon.
-    { hints: rest, exitCode: child.exitCode === EXIT.usage ? EXIT.usage : EXIT.failed },
+    {
+      hints: first === undefined ? ["`albedo daemon` says why"] : rest,
+      exitCode: child.exitCode === EXIT.usage ? EXIT.usage : EXIT.failed,
+    },
   );
 }

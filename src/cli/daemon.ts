@@ -4,12 +4,12 @@ import { systemClock, waitingClock } from "../base/clock.ts";
 import { ConfigError } from "../base/config.ts";
 import { EnvironmentError, readEnvironment } from "../base/environment.ts";
 import { SHUTDOWN_MS_MAX } from "../base/limits.ts";
-import { type LogFile, createLog } from "../base/log.ts";
+import { type LogFile, type LogLevel, createLog } from "../base/log.ts";
 import { type Daemon, startDaemon } from "../http/daemon.ts";
 import { DaemonFileError } from "../http/daemon_file.ts";
 import { ListenError } from "../http/listener.ts";
 import { prepareHome } from "../store/home.ts";
-import { StoreOpenError } from "../store/store_open_error.ts";
+import { explainOpenFailure, StoreOpenError } from "../store/store_open_error.ts";
 import { EXIT, type ExitCode } from "./exit.ts";
 
 /**
@@ -44,7 +44,7 @@ export async function runDaemon(flags: DaemonFlags): Promise<ExitCode> {
     const environment = readEnvironment(process.env, homedir());
     const { home, logLevel, origins, idleSeconds, unloadSeconds } = environment;
     prepareHome(home);
-    log = createLog({ directory: join(home, "logs"), level: logLevel, clock: systemClock });
+    log = openLog(join(home, "logs"), logLevel);
     surviveErrors(log);
     // A signal may come while the daemon starts; then it stops as soon as it can.
     const told = listenForSignals();
@@ -59,9 +59,11 @@ export async function runDaemon(flags: DaemonFlags): Promise<ExitCode> {
       unloadSeconds,
     });
     void told.then(() => daemon.stop());
-    return await serve(daemon);
+    return await serve(daemon, home);
   } catch (error) {
-    log?.error("The daemon could not start", { reason: reasonOf(error) });
+    // Clients that start one at the same time are many, and one wins.
+    const gaveWay = error instanceof StoreOpenError && error.code === "running";
+    log?.[gaveWay ? "info" : "error"]("The daemon could not start", { reason: reasonOf(error) });
     process.stderr.write(`albedo: ${reasonOf(error)}\n`);
     const isSetting = error instanceof ConfigError || error instanceof EnvironmentError;
     return isSetting ? EXIT.usage : EXIT.failed;
@@ -72,13 +74,26 @@ export async function runDaemon(flags: DaemonFlags): Promise<ExitCode> {
 }
 
 /** Says where it listens, and waits until it has stopped. */
-async function serve(daemon: Daemon): Promise<ExitCode> {
+async function serve(daemon: Daemon, home: string): Promise<ExitCode> {
   // Not through `process.stdout`, whose streams take as long to load as the store to open, while clients wait; and
   // whoever started it may not read what it says, which a console does not mind.
   console.log(`albedo listens on ${daemon.url}`);
   systemClock.timer(STARTED_MS, () => Bun.unsafe.setJITPolicy(1));
   await daemon.stopped;
-  return EXIT.done;
+  if (!daemon.homeLost) return EXIT.done;
+  process.stderr.write(
+    `albedo: "${home}" was removed or replaced while the daemon ran, so it stopped\n`,
+  );
+  return EXIT.failed;
+}
+
+/** @throws {StoreOpenError} */
+function openLog(directory: string, level: LogLevel): LogFile {
+  try {
+    return createLog({ directory, level, clock: systemClock });
+  } catch (error) {
+    throw explainOpenFailure(error, directory);
+  }
 }
 
 /** Resolves at the first signal; a second one ends the process at once. */

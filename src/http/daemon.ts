@@ -10,11 +10,17 @@ import { type Clock, sleep } from "../base/clock.ts";
 import { ConfigFile } from "../base/config.ts";
 import type { Variables } from "../base/environment.ts";
 import { type Ids, type RandomSource, createIds, systemRandom } from "../base/ids.ts";
-import { IDLE_SECONDS_DEFAULT, UNLOAD_SECONDS_DEFAULT } from "../base/limits.ts";
+import {
+  IDLE_SECONDS_DEFAULT,
+  OPERATION_AGE_MS_MAX,
+  UNLOAD_SECONDS_DEFAULT,
+} from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
 import { Sessions } from "../session/sessions.ts";
 import type { FaultPoints } from "../store/database.ts";
 import { type Store, openStore } from "../store/store.ts";
+import { explainOpenFailure } from "../store/store_open_error.ts";
+import { HomeWatch } from "../work/home_watch.ts";
 import { Sweep } from "../work/sweep.ts";
 import { type App, createApp } from "./app.ts";
 import { removeDaemonFile, writeDaemonFile } from "./daemon_file.ts";
@@ -62,6 +68,8 @@ export interface Daemon {
   readonly instanceId: string;
   readonly store: Store;
   readonly sessions: Sessions;
+  /** The home was removed or replaced, which is why the daemon stops. */
+  readonly homeLost: boolean;
   /** Resolves when a stop has begun, whoever asked for it. */
   readonly stopping: Promise<void>;
   /** Resolves when the daemon has stopped. */
@@ -116,11 +124,13 @@ class RunningDaemon implements Daemon {
   readonly #skills: Skills;
   readonly #processes: ProcessGroups;
   readonly #sweep: Sweep;
+  readonly #homeWatch: HomeWatch;
   readonly #startedAt: number;
   readonly #begun = Promise.withResolvers<void>();
   readonly #ended = Promise.withResolvers<void>();
   #listener: Listener | null = null;
   #isStopping = false;
+  #homeLost = false;
 
   constructor(options: DaemonOptions, { ids, config, store }: Foundations) {
     const { home, clock, log, env = {}, random = systemRandom } = options;
@@ -155,6 +165,11 @@ class RunningDaemon implements Daemon {
       unloadSeconds,
       collect: giveMemoryBack,
     });
+    this.#homeWatch = new HomeWatch({
+      clock,
+      isInPlace: () => store.isInPlace(),
+      onLost: () => this.#loseHome(),
+    });
     this.stopping = this.#begun.promise;
     this.stopped = this.#ended.promise;
   }
@@ -164,11 +179,15 @@ class RunningDaemon implements Daemon {
     return this.#listener.url;
   }
 
-  /** @throws {ListenError} */
+  get homeLost(): boolean {
+    return this.#homeLost;
+  }
+
+  /** @throws {StoreOpenError | ListenError | DaemonFileError} */
   async start(): Promise<void> {
     const { home, log, port = 0 } = this.#options;
     await this.#processes.reapOrphans();
-    await this.sessions.recover();
+    await this.#recover();
     const listener = listen(this.#createApp(), { host: HOST, port });
     this.#listener = listener;
     const { url } = listener;
@@ -180,7 +199,32 @@ class RunningDaemon implements Daemon {
     });
     this.#config.watch();
     this.#sweep.start();
+    this.#homeWatch.start();
     log.info("The daemon listens", { url, instance_id: this.instanceId, pid: process.pid });
+  }
+
+  async #recover(): Promise<void> {
+    const { home, clock, log } = this.#options;
+    try {
+      await this.sessions.recover();
+    } catch (error) {
+      throw explainOpenFailure(error, home);
+    }
+    const refusedUntil = this.store.operations.floor();
+    if (refusedUntil <= clock.now() - OPERATION_AGE_MS_MAX) return;
+    log.warn(
+      "The clock was ahead when receipts were removed; ids are refused until it is there again",
+      {
+        refused_until: new Date(refusedUntil).toISOString(),
+      },
+    );
+  }
+
+  #loseHome(): void {
+    const { home, log } = this.#options;
+    this.#homeLost = true;
+    log.error("The home was removed or replaced while the daemon ran", { home });
+    void this.stop();
   }
 
   stop(): Promise<void> {
@@ -220,6 +264,7 @@ class RunningDaemon implements Daemon {
     log.info("The daemon stops", { instance_id: this.instanceId });
     await this.#step("sessions", STOP_SESSIONS_MS, () => this.sessions.stop(STOP_SESSIONS_MS));
     await this.#step("tools", STOP_STEP_MS, () => this.#processes.endAll());
+    this.#homeWatch.stop();
     await this.#step("sweep", STOP_STEP_MS, () => this.#sweep.stop());
     await this.#step("requests", STOP_STEP_MS, () => this.#listener?.drain());
     await this.#step("connections", STOP_STEP_MS, () => this.#listener?.close());

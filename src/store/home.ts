@@ -29,6 +29,8 @@ const LOCK_FILE = "daemon.lock";
 const DISCOVERY_FILE = "daemon.json";
 
 export interface HomeLock {
+  /** `false` once the file that is locked is not the one in the home any more: the home was removed or replaced. */
+  isInPlace(): boolean;
   release(): void;
 }
 
@@ -84,7 +86,22 @@ export function lockHome(home: string): HomeLock {
     throw explainOpenFailure(error, path);
   }
   const held = lock;
-  return { release: () => held.close() };
+  const mark = markOf(path);
+  return { isInPlace: () => isMarked(path, mark), release: () => held.close() };
+}
+
+function markOf(path: string): string | null {
+  const stat = statSync(path, { bigint: true, throwIfNoEntry: false });
+  return stat === undefined ? null : `${stat.dev}:${stat.ino}`;
+}
+
+function isMarked(path: string, mark: string | null): boolean {
+  try {
+    return markOf(path) === mark;
+  } catch {
+    // A disk that does not answer has not been taken away.
+    return true;
+  }
 }
 
 function alreadyRunning(home: string, cause: unknown): StoreOpenError {
@@ -102,11 +119,23 @@ function readDiscovery(path: string): string {
     const found: unknown = JSON.parse(readFileSync(path, "utf8"));
     if (typeof found !== "object" || found === null) return "";
     const parts: string[] = [];
-    if ("pid" in found && typeof found.pid === "number") parts.push(`process ${found.pid}`);
+    if ("pid" in found && typeof found.pid === "number") {
+      // A daemon that was killed leaves its file until the next one listens.
+      if (!isAlive(found.pid)) return "";
+      parts.push(`process ${found.pid}`);
+    }
     if ("url" in found && typeof found.url === "string") parts.push(`at ${found.url}`);
     return parts.length === 0 ? "" : ` (${parts.join(" ")})`;
   } catch {
     // It only makes the message better.
     return "";
+  }
+}
+
+function isAlive(pid: number): boolean {
+  try {
+    return process.kill(pid, 0);
+  } catch (error) {
+    return errorCode(error) === "EPERM";
   }
 }

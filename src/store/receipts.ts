@@ -81,6 +81,9 @@ const REMOVE_EXPIRED = `
     SELECT decision FROM operations WHERE expires_at < ?1 ORDER BY expires_at LIMIT ?2
   )`;
 const FLOOR = "SELECT floor FROM retention WHERE singleton = 1";
+/** Of an id that is young: only a clock that is set back brings such a one below the floor. */
+const BELOW_FLOOR =
+  "The operation id is not newer than the receipts that were removed while this machine's clock was ahead";
 const RAISE_FLOOR = "UPDATE retention SET floor = max(floor, ?1) WHERE singleton = 1";
 
 /** When a receipt that settled at `settledAt` may go (contract.md, Identity and time). */
@@ -156,9 +159,10 @@ export class Receipts {
   /** Why an unknown id is refused for its age; `null` where it is not. */
   ageRefusal(operationId: string, now: number): Problem | null {
     const timestamp = uuidv7Timestamp(operationId);
-    if (timestamp <= this.floor() || now - timestamp > OPERATION_AGE_MS_MAX) {
+    if (now - timestamp > OPERATION_AGE_MS_MAX) {
       return new Problem("operation_expired", "The operation id is older than seven days");
     }
+    if (timestamp <= this.floor()) return new Problem("operation_expired", BELOW_FLOOR);
     if (timestamp - now > OPERATION_FUTURE_MS_MAX) {
       return new Problem("operation_future", "The operation id lies more than five minutes ahead");
     }

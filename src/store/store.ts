@@ -35,6 +35,8 @@ export interface Store {
   readonly turns: Turns;
   readonly history: History;
   readonly images: Images;
+  /** `false` once the home was removed or replaced: what is stored from then on, nobody finds again. */
+  isInPlace(): boolean;
   /** Commits what is queued, brings the log into the database, closes, and lets the home go. */
   close(): Promise<void>;
 }
@@ -66,6 +68,7 @@ export function openStore(options: StoreOptions): Store {
     turns,
     history: new History(sessions, transcript),
     images,
+    isInPlace: () => opened.lock.isInPlace(),
     close: () => close(opened, clock),
   };
 }

@@ -102,7 +102,9 @@ describe("startDaemon", () => {
 
   test("fails with how the daemon ended where it said nothing", async () => {
     using home = tempDir();
-    expect((await failure(home.path, "process.exit(7)")).message).toContain("code 7");
+    const silent = await failure(home.path, "process.exit(7)");
+    expect(silent.message).toContain("code 7");
+    expect(silent.hints).toEqual(["`albedo daemon` says why"]);
     const killed = await failure(home.path, "process.kill(process.pid, 'SIGKILL')");
     expect(killed.message).toContain("SIGKILL");
   });

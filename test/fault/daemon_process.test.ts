@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, test } from "bun:test";
-import { existsSync, mkdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { join } from "node:path";
 import { EXIT } from "../../src/cli/exit.ts";
@@ -142,6 +142,24 @@ describe("a start", () => {
     const said = await fails({}, EXIT.usage);
     expect(said).toContain("config.toml, line 3");
     expect(existsSync(join(daemon.home, "daemon.json"))).toBe(false);
+  });
+
+  test("whose log cannot be opened ends with words about it", async () => {
+    mkdirSync(daemon.home, { mode: 0o700 });
+    writeFileSync(join(daemon.home, "logs"), "a file where the directory should be");
+    const stderr = await fails();
+    expect(stderr).toContain(`"${join(daemon.home, "logs")}" cannot be used as a directory`);
+    expect(stderr.trim().split("\n")).toHaveLength(1);
+  });
+
+  test("whose home is taken away later ends by itself, with words about it", async () => {
+    await daemon.start();
+    rmSync(daemon.home, { recursive: true });
+    const code = await until("the daemon to end", () => daemon.exitCode);
+    expect(code).toBe(EXIT.failed);
+    expect((await daemon.output()).stderr).toContain(
+      "was removed or replaced while the daemon ran",
+    );
   });
 
   test("lets a page of a named origin in, and no other", async () => {

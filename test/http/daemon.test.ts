@@ -1,10 +1,12 @@
 import { Database } from "bun:sqlite";
 import { expect, spyOn, test } from "bun:test";
-import { existsSync, readdirSync, statSync, writeFileSync } from "node:fs";
+import { existsSync, readdirSync, renameSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { connect, createServer } from "node:net";
 import { join } from "node:path";
 import type { Tool } from "../../src/agent/tool.ts";
-import { SHUTDOWN_MS_MAX, SWEEP_INTERVAL_MS } from "../../src/base/limits.ts";
+import { RECEIPT_RETENTION_MS, SHUTDOWN_MS_MAX, SWEEP_INTERVAL_MS } from "../../src/base/limits.ts";
+import { silentLog } from "../../src/base/log.ts";
+import { startDaemon } from "../../src/http/daemon.ts";
 import { ListenError } from "../../src/http/listener.ts";
 import type { ModelInfo } from "../../src/wire/server.ts";
 import type { SessionPage } from "../../src/wire/session.ts";
@@ -26,6 +28,14 @@ async function isRefused(url: string): Promise<boolean> {
     });
     socket.on("error", () => resolve(true));
   });
+}
+
+/** Leaves the store as a daemon that was killed does: its turn still runs. */
+function leaveTurnRunning(home: string): void {
+  const database = new Database(join(home, "albedo.db"));
+  database.run("UPDATE turns SET state = 'running', ended_at = NULL, error_code = NULL");
+  database.run("UPDATE operations SET settled_at = NULL, expires_at = NULL WHERE kind = 'message'");
+  database.close();
 }
 
 test("a daemon that has stopped has let everything go, and says so once to whoever asks", async () => {
@@ -107,11 +117,7 @@ test("nothing listens before what an earlier daemon left open has been ended", a
   const inputId = await daemon.say(sessionId, "hello");
   await daemon.model.next();
   await daemon.stop();
-  // As a daemon that was killed leaves it: the turn still runs.
-  const database = new Database(join(daemon.home, "albedo.db"));
-  database.run("UPDATE turns SET state = 'running', ended_at = NULL, error_code = NULL");
-  database.run("UPDATE operations SET settled_at = NULL, expires_at = NULL WHERE kind = 'message'");
-  database.close();
+  leaveTurnRunning(daemon.home);
   const listening: boolean[] = [];
   const listens = spyOn(Bun, "serve");
   const reached = (name: string): void => {
@@ -221,11 +227,66 @@ test("two daemons never share a port", async () => {
 
 test("two daemons of one home never listen at once", async () => {
   await using daemon = await TestDaemon.start({ clock: new FakeClock() });
-  const { startDaemon } = await import("../../src/http/daemon.ts");
-  const { silentLog } = await import("../../src/base/log.ts");
   const second = startDaemon({ home: daemon.home, clock: new FakeClock(), log: silentLog });
   expect(await second.catch((error: Error) => error.message)).toContain("Another daemon");
   expect((await daemon.request("/server")).status).toBe(200);
+});
+
+test("a daemon whose home was taken away stops, and leaves the next one's alone", async () => {
+  const clock = new FakeClock();
+  await using daemon = await TestDaemon.start({ clock });
+  const { daemon: first, home } = daemon;
+  await daemon.session();
+  // Moved away and back between two looks: nothing happens.
+  renameSync(home, `${home}.away`);
+  await clock.advance(500);
+  renameSync(`${home}.away`, home);
+  await clock.advance(2000);
+  expect((await daemon.request("/server")).status).toBe(200);
+  rmSync(home, { recursive: true });
+  const next = await startDaemon({ home, clock: new FakeClock(), log: silentLog });
+  await clock.advance(1000);
+  await first.stopping;
+  expect(first.homeLost).toBe(true);
+  await daemon.stop();
+  expect(await isRefused(first.url)).toBe(true);
+  expect((await fetch(`${next.url}/health`)).status).toBe(200);
+  expect(existsSync(join(home, "daemon.json"))).toBe(true);
+  expect(existsSync(join(home, "albedo.db-wal"))).toBe(true);
+  expect(next.homeLost).toBe(false);
+  await next.stop();
+});
+
+test("a start says once a clock that was ahead has removed receipts that new ids are not newer than", async () => {
+  const clock = new FakeClock();
+  await using daemon = await TestDaemon.start({ clock });
+  const now = clock.now();
+  await daemon.session();
+  await clock.advance(2 * RECEIPT_RETENTION_MS);
+  await until("a sweep", () => daemon.daemon.store.operations.floor() > 0);
+  clock.setWall(now);
+  const warnings: string[] = [];
+  const log = { ...silentLog, warn: (message: string) => void warnings.push(message) };
+  await daemon.restart({ log });
+  expect(warnings).toEqual([expect.stringContaining("The clock was ahead")]);
+});
+
+test("a start that finds no room for what it must store says so, and what to do", async () => {
+  await using daemon = await TestDaemon.start({ clock: new FakeClock() });
+  const sessionId = await daemon.session();
+  const inputId = await daemon.say(sessionId, "hello");
+  await daemon.model.next();
+  await daemon.stop();
+  leaveTurnRunning(daemon.home);
+  const reached = (name: string): void => {
+    if (name !== "recover.after_turn") return;
+    throw Object.assign(new Error("database or disk is full"), { code: "SQLITE_FULL" });
+  };
+  const failure = await daemon.restart({ points: { reached } }).catch((error: unknown) => error);
+  expect(failure).toMatchObject({ name: "StoreOpenError", code: "disk_full" });
+  expect((failure as Error).message).toContain("free some space, then start again");
+  await daemon.restart();
+  expect((await daemon.input(sessionId, inputId)).turn?.state).toBe("interrupted");
 });
 
 test("each start has its own instance and its own token, and the home is private", async () => {

@@ -106,12 +106,19 @@ describe("openStore()", () => {
     using directory = tempDir();
     const store = open(directory.path);
     expect(failure(directory.path).message).toContain("Another daemon has the home");
-    const discovery = { url: "http://127.0.0.1:4711", token: "secret", pid: 4242 };
+    const discovery = { url: "http://127.0.0.1:4711", token: "secret", pid: process.pid };
     writeFileSync(join(directory.path, "daemon.json"), JSON.stringify(discovery));
     const error = failure(directory.path);
     expect(error.code).toBe("running");
-    expect(error.message).toContain("process 4242 at http://127.0.0.1:4711");
+    expect(error.message).toContain(`process ${process.pid} at http://127.0.0.1:4711`);
     expect(error.message).not.toContain("secret");
+    const gone = Bun.spawn(["true"]);
+    await gone.exited;
+    writeFileSync(
+      join(directory.path, "daemon.json"),
+      JSON.stringify({ ...discovery, pid: gone.pid }),
+    );
+    expect(failure(directory.path).message).toContain("Another daemon has the home");
     writeFileSync(join(directory.path, "daemon.json"), "half of {");
     expect(failure(directory.path).code).toBe("running");
     await store.close();

@@ -387,6 +387,9 @@ describe("Operations.sweep", () => {
       "operation_expired",
     );
     expect(await problem(() => send(bench, idAt(floor), sessionId))).toBe("operation_expired");
+    // The id is young by this clock, and the refusal does not call it old.
+    const refusal = await send(bench, idAt(floor), sessionId).catch((error: Error) => error);
+    expect((refusal as Error).message).toContain("while this machine's clock was ahead");
     expect((await send(bench, idAt(floor + 1), sessionId)).status).toBe(202);
   });
 

@@ -168,6 +168,11 @@ export class ChildDaemon extends Api implements AsyncDisposable {
     return this.#child.pid;
   }
 
+  /** `null` while the process runs. */
+  get exitCode(): number | null {
+    return this.#child?.exitCode ?? null;
+  }
+
   /** What the process wrote to stdout and stderr, once it has ended. */
   async output(): Promise<{ readonly stdout: string; readonly stderr: string }> {
     return { stdout: await this.#output, stderr: await this.#errors };
