@@ -5,7 +5,7 @@ import type { ExitCode } from "./exit.ts";
 import { rowBefore, rowsBetween, wholeEvent, wholeRows } from "./history_rows.ts";
 import { findSession, noMatchOr } from "./lookup.ts";
 import type { Sink } from "./output.ts";
-import { printRow, printToolCall, printToolResult } from "./row_text.ts";
+import { blockedWords, printRow, printToolCall, printToolResult } from "./row_text.ts";
 import { StreamFollower } from "./stream_follower.ts";
 import type { Shown } from "./stream_follower.ts";
 
@@ -80,7 +80,7 @@ function conclude(ended: SubscriptionEnd, sessionText: string): ExitCode {
 }
 
 function printJson(stdout: Sink, shown: Shown): void {
-  if (shown.type !== "block_end" && shown.type !== "check") stdout.json(shown);
+  if (shown.type !== "check") stdout.json(shown);
 }
 
 /** Text and thinking run on; everything else is lines of its own. */
@@ -123,7 +123,7 @@ class LineView {
         for (const line of shown.text.split("\n")) sink.line(["faint", line]);
         return;
       case "blocked":
-        sink.line(["yellow", `waiting: ${shown.reason}`]);
+        sink.line(["yellow", blockedWords(shown.reason)]);
         return;
       case "turn_finished":
         this.#turnFinished(shown);

@@ -1,4 +1,4 @@
-import { Command, CommanderError, InvalidArgumentError } from "commander";
+import { Command, CommanderError, InvalidArgumentError, Option } from "commander";
 import { VERSION } from "../base/version.ts";
 import { EXIT, usageError } from "./exit.ts";
 import { standardStream } from "./output.ts";
@@ -44,7 +44,7 @@ export function createProgram(): Command {
     .description("A local daemon for agent sessions that never loses or doubles what you said")
     .version(`albedo ${VERSION}`, "-V, --version")
     .helpOption("-h, --help", "show help")
-    .helpCommand("help [verb]", "show the help of a verb")
+    .helpCommand(false)
     .usage("VERB [options]")
     .exitOverride()
     .configureOutput({
@@ -69,6 +69,7 @@ export function createProgram(): Command {
   addLogs(program);
   addVersion(program);
   addCompletion(program);
+  addHelp(program);
   return program;
 }
 
@@ -119,6 +120,11 @@ interface PromptFlags {
   readonly continue?: boolean;
 }
 
+const PROMPT_JSON = `
+With --json:
+  \`text\` and \`thinking\` lines are pieces, to be joined until a \`block_end\`. The last line,
+  \`result\`, says how it ended and has the whole answer as its \`text\`.`;
+
 function addPrompt(program: Command): void {
   promptOptions(verb(program, "prompt", "send a message and print the answer as it comes"))
     .argument("[text...]", "the message; `-` or nothing at all takes it from stdin")
@@ -130,7 +136,7 @@ function addPrompt(program: Command): void {
         'albedo prompt "Explain main.ts"',
         'git diff | albedo prompt "Review this" -',
         'albedo prompt -s 0198c1 --image screen.png "What is wrong here?"',
-        'albedo prompt --json --timeout 60 "Count to ten" | jq -r "select(.type == \\"text\\").text"',
+        'albedo prompt --json --timeout 60 "Count to ten" | jq -r "select(.type == \\"result\\").text"',
       ),
     )
     .action(async (words: string[], flags: PromptFlags) => {
@@ -166,11 +172,16 @@ function addResume(program: Command): void {
 
 function promptOptions(command: Command): Command {
   return command
-    .option("-m, --model <provider/model>", "the model; a session that is there keeps it")
+    .option(
+      "-m, --model <provider/model>",
+      "the model, from here on where the session is there",
+      model,
+    )
     .option("-i, --image <file>", "an image to send along; can be repeated", collect)
     .option("-t, --timeout <seconds>", "take the message back after so long", seconds)
     .option("--json", "print one JSON object a line")
-    .option("-q, --quiet", "no progress on stderr");
+    .option("-q, --quiet", "no progress on stderr")
+    .addHelpText("after", PROMPT_JSON);
 }
 
 async function runPrompt(
@@ -230,7 +241,7 @@ interface SessionsFlags {
 function addSessions(program: Command): void {
   verb(program, "sessions", "list sessions, newest activity first; a green dot marks an active one")
     .option("-a, --all", "children too")
-    .option("-l, --limit <count>", "how many", wholeNumber, 50)
+    .option("-l, --limit <count>", "how many", count, 50)
     .option("--json", "print one JSON object a line")
     .addHelpText("after", examples("albedo sessions", "albedo sessions --all --json | jq -r .id"))
     .action(async (flags: SessionsFlags) => {
@@ -255,7 +266,7 @@ function addShow(program: Command): void {
   verb(program, "show", "print a session's history")
     .argument("<id>", "the session")
     .option("-t, --tail <rows>", "the newest rows", wholeNumber, 50)
-    .option("-a, --all", "all of them")
+    .addOption(new Option("-a, --all", "all of them").conflicts("tail"))
     .option("--json", "print one JSON object a line")
     .addHelpText("after", examples("albedo show 0198c1", "albedo show 0198c1 --all --json"))
     .action(async (id: string, flags: ShowFlags) => {
@@ -404,6 +415,21 @@ function addCompletion(program: Command): void {
     });
 }
 
+function addHelp(program: Command): void {
+  verb(program, "help", "show the help of a verb")
+    .argument("[verb]", "one of the verbs")
+    .addHelpText("after", examples("albedo help prompt"))
+    .action((name: string | undefined) => {
+      if (name === undefined) program.outputHelp();
+      else helpOf(program, name).outputHelp();
+    });
+}
+
+function helpOf(program: Command, name: string): Command {
+  const found = program.commands.find((command) => command.name() === name);
+  return found ?? program.error(`error: unknown command '${name}'`, { exitCode: EXIT.usage });
+}
+
 function verb(program: Command, name: string, description: string): Command {
   return program.command(name).description(description).helpOption("-h, --help", "show help");
 }
@@ -429,11 +455,24 @@ function wholeNumber(value: string): number {
   throw new InvalidArgumentError("It must be a whole number.");
 }
 
+function count(value: string): number {
+  const number = wholeNumber(value);
+  if (number === 0) throw new InvalidArgumentError("It must be at least 1.");
+  return number;
+}
+
+function model(value: string): string {
+  if (value !== "") return value;
+  throw new InvalidArgumentError("It must be provider/model; `albedo models` lists them.");
+}
+
 /** A day longer than any answer takes. */
 const TIMEOUT_SECONDS_MAX = 2_000_000;
 
 function seconds(value: string): number {
   const number = /^\d{1,7}(\.\d{1,3})?$/.test(value) ? Number(value) : Number.NaN;
   if (number > 0 && number <= TIMEOUT_SECONDS_MAX) return number;
-  throw new InvalidArgumentError(`It must be a number of seconds, at most ${TIMEOUT_SECONDS_MAX}.`);
+  throw new InvalidArgumentError(
+    `It must be a number of seconds above 0, at most ${TIMEOUT_SECONDS_MAX}.`,
+  );
 }

@@ -1,9 +1,10 @@
 import { resolve } from "node:path";
+import { ADMISSION_BODY_BYTES_MAX, MIB } from "../base/limits.ts";
 import { Uncertain } from "../client/client.ts";
 import type { Client, OperationHandle, Turn, Upload } from "../client/client.ts";
 import { CANCEL_WORDS } from "./cancel.ts";
 import type { Context } from "./context.ts";
-import { EXIT } from "./exit.ts";
+import { EXIT, usageError } from "./exit.ts";
 import type { ExitCode } from "./exit.ts";
 import { keepOn, letGo, sendKept } from "./kept_send.ts";
 import { findSession, orNoMatch } from "./lookup.ts";
@@ -107,14 +108,17 @@ class Prompt {
 
   async #work(client: Client, { text, images }: Message): Promise<TurnEnd> {
     const { signal } = this.#stop;
+    const fields = {
+      ...(text === "" ? {} : { text }),
+      ...(images.length === 0 ? {} : { images }),
+    };
+    // A refusal by the daemon would leave an empty session behind.
+    if (images.length > 0) assertFits(client.prepareMessage(ANY_SESSION, fields));
     const { sessionId, afterRow } = await this.#openSession(client, text);
     signal.throwIfAborted();
     const handle = this.#options.continuation
       ? client.prepareContinuation(sessionId)
-      : client.prepareMessage(sessionId, {
-          ...(text === "" ? {} : { text }),
-          ...(images.length === 0 ? {} : { images }),
-        });
+      : client.prepareMessage(sessionId, fields);
     this.#begin(handle, this.#options.continuation ? "(go on)" : text);
     const sent = sendKept(this.#context, handle, this.#summary, { signal }).then((accepted) => {
       this.#printer.accepted(sessionId, accepted.operationId);
@@ -312,6 +316,18 @@ class Prompt {
     this.#context.output.stdout.endLineOnTerminal();
     this.#context.output.stderr.line(["red", "albedo: "], words);
   }
+}
+
+/** For a message whose size alone is asked for. */
+const ANY_SESSION = "00000000-0000-7000-8000-000000000000";
+
+/** @throws {CliError} when the message is larger than the daemon takes */
+function assertFits(handle: OperationHandle): void {
+  if (handle.body.length <= ADMISSION_BODY_BYTES_MAX) return;
+  const [is, most] = [handle.body.length, ADMISSION_BODY_BYTES_MAX].map((bytes) => bytes / MIB);
+  throw usageError(
+    `A message may have ${most} MiB in all: as they are sent, these images have ${is?.toFixed(1)} MiB`,
+  );
 }
 
 /** The work, unless the signal ends the wait for it. */

@@ -4,25 +4,28 @@ import { inspectImage } from "../agent/images.ts";
 import { IMAGE_BYTES_MAX, IMAGES_MAX, MIB, TEXT_BYTES_MAX } from "../base/limits.ts";
 import type { Upload } from "../client/client.ts";
 import { Problem } from "../wire/problem.ts";
-import { errorText, usageError } from "./exit.ts";
+import { type CliError, errorText, usageError } from "./exit.ts";
 
 /** Owns what a prompt is made of: words, stdin and image files, refused here where the daemon would refuse them. */
 export interface Stdin {
   readonly isTerminal: boolean;
-  text(): Promise<string>;
+  chunks(): AsyncIterable<Uint8Array>;
 }
 
 export const processStdin: Stdin = {
   get isTerminal() {
     return process.stdin.isTTY === true;
   },
-  text: () => Bun.stdin.text(),
+  chunks: () => Bun.stdin.stream(),
 };
+
+/** What is cut off at the end: whoever pipes a text in ends it with a line break. */
+const LINE_BREAK_BYTES_MAX = 2;
 
 /**
  * The words of the command line. `-` stands for stdin, and so does the absence of words where stdin is no terminal.
  *
- * @throws {CliError} when there is nothing to send
+ * @throws {CliError} when there is nothing to send, or too much
  */
 export async function promptText(
   words: readonly string[],
@@ -31,15 +34,29 @@ export async function promptText(
 ): Promise<string> {
   const readsStdin = words.includes("-") || (words.length === 0 && !stdin.isTerminal);
   const said = words.filter((word) => word !== "-").join(" ");
-  const piped = readsStdin ? (await stdin.text()).replace(/\r?\n$/, "") : "";
+  const piped = readsStdin ? (await readAll(stdin)).replace(/\r?\n$/, "") : "";
   const text = [said, piped].filter((part) => part !== "").join("\n\n");
   if (text.trim() === "" && imageCount === 0) {
     throw usageError("There is nothing to send", 'Give a text: albedo prompt "…", or pipe one in');
   }
-  if (Buffer.byteLength(text) > TEXT_BYTES_MAX) {
-    throw usageError(`A text may have ${TEXT_BYTES_MAX / MIB} MiB at most`);
-  }
+  if (Buffer.byteLength(text) > TEXT_BYTES_MAX) throw tooLong();
   return text;
+}
+
+/** Reads no further than what could still be sent: a pipe may never end. */
+async function readAll(stdin: Stdin): Promise<string> {
+  const chunks: Uint8Array[] = [];
+  let bytes = 0;
+  for await (const chunk of stdin.chunks()) {
+    bytes += chunk.length;
+    if (bytes > TEXT_BYTES_MAX + LINE_BREAK_BYTES_MAX) throw tooLong();
+    chunks.push(chunk);
+  }
+  return new TextDecoder().decode(Buffer.concat(chunks));
+}
+
+function tooLong(): CliError {
+  return usageError(`A text may have ${TEXT_BYTES_MAX / MIB} MiB at most`);
 }
 
 const MIME_TYPES: Readonly<Record<string, string>> = {

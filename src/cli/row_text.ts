@@ -87,3 +87,15 @@ function parsedText(preview: string): string {
     return preview;
   }
 }
+
+const BLOCKED_WORDS: Readonly<Record<string, string>> = {
+  workspace_missing:
+    "the session's folder, which `albedo sessions` names, is not there; it goes on when the folder is back",
+  model_unavailable: "the session's model cannot be had; it goes on when the settings offer it",
+  storage_failure: "the disk takes nothing at the moment; it is tried again every 15 s",
+};
+
+/** Why a queue waits, and what would help (contract.md, Pending inputs, turns and cancellation). */
+export function blockedWords(reason: string): string {
+  return `waiting: ${BLOCKED_WORDS[reason] ?? reason} (${reason})`;
+}

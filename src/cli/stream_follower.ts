@@ -170,6 +170,7 @@ export class StreamFollower {
 
   #members(turnId: string, members: readonly string[]): Shown[] {
     if (this.#inputId === null) {
+      if (this.#turnId === turnId) return [];
       this.#turnId = turnId;
       return [{ type: "turn_started", turn_id: turnId }];
     }

@@ -1,6 +1,6 @@
 import type { CancelResult, Turn } from "../client/client.ts";
 import type { Output } from "./output.ts";
-import { printToolCall } from "./row_text.ts";
+import { blockedWords, printToolCall } from "./row_text.ts";
 import type { Shown } from "./stream_follower.ts";
 import { cutToWidth } from "./terminal_text.ts";
 
@@ -47,7 +47,7 @@ class JsonPrinter implements TurnPrinter {
 
   show(shown: Shown): void {
     if (shown.type === "block_end") this.#blockEnded = true;
-    if (shown.type === "block_end" || shown.type === "check" || shown.type === "input") return;
+    if (shown.type === "check" || shown.type === "input") return;
     if (shown.type === "text") this.#append(shown.message_id, shown.text);
     if (shown.type === "retry") this.#texts.delete(shown.message_id);
     this.#output.stdout.json(shown);
@@ -138,7 +138,8 @@ class TextPrinter implements TurnPrinter {
         for (const line of shown.text.split("\n")) stderr.line(["faint", line]);
         return;
       case "blocked":
-        stderr.line(["yellow", "albedo: "], `waiting: ${shown.reason}`);
+        stderr.line(["yellow", "albedo: "], blockedWords(shown.reason));
+        stderr.line("  Ctrl-C takes the message back");
         return;
       case "turn_started":
       case "turn_finished":

@@ -47,9 +47,11 @@ export class Uncertain extends Error {
   readonly reason: UncertainReason;
 
   constructor(handle: OperationHandle, reason: UncertainReason, cause: unknown) {
-    super(`The outcome of operation '${handle.operationId}' is not known: ${REASONS[reason]}`, {
-      cause,
-    });
+    const last = cause instanceof Error && cause.message !== "" ? ` (${cause.message})` : "";
+    super(
+      `The outcome of operation '${handle.operationId}' is not known: ${REASONS[reason]}${last}`,
+      { cause },
+    );
     this.handle = handle;
     this.reason = reason;
   }
@@ -108,6 +110,7 @@ export class OperationHandle {
    * receipt, and where there is none it posts the same bytes once more, all within the deadline. To call it again
    * is a person's decision to retry: the same action, never a second one.
    *
+   * @param options.timeoutMs for all of it; `CALL_MS_DEFAULT` without one
    * @throws {ApiError} when the daemon refused, now or in the recorded decision
    * @throws {Uncertain} when the outcome could not be learned
    * @throws {TransportError} when the daemon could not be located and nothing was ever sent

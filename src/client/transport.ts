@@ -155,11 +155,20 @@ export class Transport {
       if (signal.aborted) throw error;
       throw new TransportError(
         "connection",
-        `No answer: '${request.method} ${pathOf(request)}'`,
+        `No answer: '${request.method} ${pathOf(request)}'${codeOf(error)}`,
         error,
       );
     }
   }
+}
+
+/** The code alone: what a runtime says in words may hold a header. */
+function codeOf(error: unknown): string {
+  for (let each = error; each instanceof Error; each = each.cause) {
+    if ("code" in each && typeof each.code === "string" && each.code !== "")
+      return ` (${each.code})`;
+  }
+  return "";
 }
 
 export function isSuccess(status: number): boolean {

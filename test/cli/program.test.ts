@@ -18,6 +18,7 @@ const VERBS = [
   "logs",
   "version",
   "completion",
+  "help",
 ];
 
 async function helpOf(...words: string[]): Promise<string> {
@@ -62,6 +63,11 @@ describe("createProgram", () => {
     expect(help).toMatch(new RegExp(`\\$ .*albedo ${verb}`));
   });
 
+  test("help VERB shows what VERB --help shows, and help alone what --help does", async () => {
+    expect((await outcome(["help", "prompt"])).output).toBe(await helpOf("prompt"));
+    expect((await outcome(["help"])).output).toBe(await helpOf());
+  });
+
   test("--help documents every exit code and the environment", async () => {
     const help = await helpOf();
     for (const code of ["0 ", "1 ", "2 ", "3 ", "124", "130", "141"]) {
@@ -81,6 +87,10 @@ describe("createProgram", () => {
     [["prompt", "--timeout", "1e3", "x"], "commander.invalidArgument", "number of seconds"],
     [["daemon", "--port", "65536"], "commander.invalidArgument", "at most 65535"],
     [["attach", "x", "--tail", "-1"], "commander.invalidArgument", "whole number"],
+    [["sessions", "--limit", "0"], "commander.invalidArgument", "at least 1"],
+    [["prompt", "--model", "", "x"], "commander.invalidArgument", "provider/model"],
+    [["show", "x", "--all", "--tail", "3"], "commander.conflictingOption", "cannot be used with"],
+    [["help", "nope"], "commander.error", "unknown command 'nope'"],
   ])("refuses %j", async (words, code, message) => {
     const refused = await outcome(words);
     expect(refused.code).toBe(code);

@@ -349,6 +349,18 @@ describe("albedo prompt", () => {
     expect(await world.json(["sessions", "--all"])).toEqual([]);
   });
 
+  test("refuses images that are too much together, before a session is made", async () => {
+    await using world = new CliWorld();
+    await world.run(["models"]);
+    const image = Buffer.concat([PNG, Buffer.alloc(4_000_000)]);
+    writeFileSync(join(world.workspace, "big.png"), image);
+    const twice = ["--image", "big.png", "--image", "big.png"];
+    const { code, stderr } = await world.run(["prompt", "-q", ...twice, "x"]);
+    expect(stderr).toContain("9 MiB in all: as they are sent, these images have 10.2 MiB");
+    expect(code).toBe(2);
+    expect(await world.json(["sessions", "--all"])).toEqual([]);
+  });
+
   test("loses nothing of a long answer on its way through a slow pipe", async () => {
     await using world = new CliWorld();
     const { stdout } = await world.run(["prompt", "--quiet", "!repeat 40000 0123456789"], {

@@ -13,9 +13,11 @@ function stdin(text: string | null): Stdin & { reads: number } {
   return {
     reads: 0,
     isTerminal: text === null,
-    text() {
+    async *chunks() {
       this.reads += 1;
-      return Promise.resolve(text ?? "typed");
+      // In pieces that split characters.
+      const bytes = new TextEncoder().encode(text ?? "typed");
+      for (let at = 0; at < bytes.length; at += 3) yield bytes.subarray(at, at + 3);
     },
   };
 }
@@ -38,7 +40,7 @@ describe("promptText", () => {
   });
 
   test("takes stdin where nothing is said and stdin is no terminal", async () => {
-    expect(await promptText([], 0, stdin("one\ntwo\n"))).toBe("one\ntwo");
+    expect(await promptText([], 0, stdin("one ü€😀\ntwo\n"))).toBe("one ü€😀\ntwo");
     expect(await refusal(promptText([], 0, stdin(null)))).toContain("nothing to send");
   });
 
@@ -58,6 +60,23 @@ describe("promptText", () => {
     const text = "a".repeat(TEXT_BYTES_MAX);
     expect(await promptText([text], 0, stdin(null))).toHaveLength(TEXT_BYTES_MAX);
     expect(await refusal(promptText([`${text}a`], 0, stdin(null)))).toContain("1 MiB at most");
+    expect(await promptText([], 0, stdin(`${text}\r\n`))).toBe(text);
+    expect(await refusal(promptText([], 0, stdin(`${text}a`)))).toContain("1 MiB at most");
+  });
+
+  test("reads no more of an endless stdin than it could send", async () => {
+    let given = 0;
+    const endless: Stdin = {
+      isTerminal: false,
+      async *chunks() {
+        for (;;) {
+          given += 65_536;
+          yield new Uint8Array(65_536).fill(0x61);
+        }
+      },
+    };
+    expect(await refusal(promptText([], 0, endless))).toContain("1 MiB at most");
+    expect(given).toBeLessThanOrEqual(TEXT_BYTES_MAX + 65_536);
   });
 });
 

@@ -374,6 +374,8 @@ describe("StreamFollower of a session", () => {
     const shown = play(
       follower,
       started([OTHER], OTHER_TURN),
+      // Its membership is told as well, which is no other start.
+      { seq: 2, kind: "turn_members", turn_id: OTHER_TURN, members: [OTHER] },
       committed(OTHER, 1, OTHER_TURN),
       delta("thought", "l0", "thinking_delta"),
       delta("answer"),

@@ -49,6 +49,18 @@ describe("text", () => {
     expect(print(TURN, { quiet: true })).toEqual({ stdout: "I will look.\nDone\n", stderr: "" });
   });
 
+  test.each([
+    ["workspace_missing", "goes on when the folder is back"],
+    ["model_unavailable", "goes on when the settings offer it"],
+    ["storage_failure", "tried again every 15 s"],
+    ["something_new", "something_new"],
+  ])("says of %s what would help, and the way out", (reason, words) => {
+    const { stderr } = print([{ type: "blocked", reason }]);
+    expect(stderr).toContain(words);
+    expect(stderr).toContain(`(${reason})`);
+    expect(stderr).toContain("Ctrl-C takes the message back");
+  });
+
   test("says that a failed attempt is void", () => {
     const { stdout, stderr } = print([
       { type: "text", message_id: "m1", text: "Hel" },
@@ -81,8 +93,10 @@ describe("JSON", () => {
       "accepted",
       "turn_started",
       "thinking",
+      "block_end",
       "text",
       "text",
+      "block_end",
       "tool_started",
       "tool_finished",
       "text",

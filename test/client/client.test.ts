@@ -434,3 +434,14 @@ test("createClient needs to know where the daemon is", () => {
   expect(() => createClient({})).toThrow(TypeError);
   expect(() => createClient({ url: "http://localhost:1" })).toThrow("Cannot create a client");
 });
+
+test("a daemon that is not there is told with the runtime's code, and without the token", async () => {
+  const listener = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data() {} } });
+  const { port } = listener;
+  listener.stop(true);
+  const client = createClient({ url: `http://127.0.0.1:${port}`, token: "s3cret" });
+  const error = await client.models().catch((thrown: unknown) => thrown);
+  expect(error).toBeInstanceOf(TransportError);
+  expect((error as TransportError).message).toMatch(/^No answer: 'GET \/models' \(\w+\)$/);
+  expect(Bun.inspect(error)).not.toContain("s3cret");
+});

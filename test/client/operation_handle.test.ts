@@ -248,7 +248,10 @@ describe("OperationHandle.send", () => {
 
   test("410 on the submission ends it as uncertain without a look-up", async () => {
     const { handle, script } = prepared(() => [problem("operation_expired")]);
-    expect((await uncertainty(handle.send())).reason).toBe("expired");
+    const uncertain = await uncertainty(handle.send());
+    expect(uncertain.reason).toBe("expired");
+    // The daemon's own words are in it: there is more than one way to be too old.
+    expect(uncertain.message).toEndWith(`(${(uncertain.cause as Error).message})`);
     expect(script.lines).toEqual([put(handle)]);
   });
 
