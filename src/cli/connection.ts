@@ -6,7 +6,8 @@ import { PROTOCOL_VERSION, SESSION_REPLAY_VERSION } from "../wire/server.ts";
 import type { DaemonFile, ServerInfo } from "../wire/server.ts";
 import { startDaemon } from "./autostart.ts";
 import type { Start } from "./autostart.ts";
-import { findDaemon, isAlive, readDaemonFile } from "./discovery.ts";
+import { isAlive } from "../base/process_alive.ts";
+import { findDaemon, readDaemonFile } from "./discovery.ts";
 import { CliError } from "./exit.ts";
 
 /**

@@ -2,7 +2,8 @@ import { sleep } from "../base/clock.ts";
 import { SHUTDOWN_MS_MAX } from "../base/limits.ts";
 import { ApiError, Client, TransportError } from "../client/client.ts";
 import type { Context } from "./context.ts";
-import { findDaemon, isAlive, notAnswering } from "./discovery.ts";
+import { isAlive } from "../base/process_alive.ts";
+import { findDaemon, notAnswering } from "./discovery.ts";
 import { CliError, EXIT } from "./exit.ts";
 import type { ExitCode } from "./exit.ts";
 

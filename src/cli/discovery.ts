@@ -1,9 +1,9 @@
-import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
+import { isAlive } from "../base/process_alive.ts";
 import { DaemonFileSchema, HealthSchema, ServerSchema } from "../wire/server.ts";
 import type { DaemonFile, ServerInfo } from "../wire/server.ts";
-import { CliError, hasCode } from "./exit.ts";
+import { CliError } from "./exit.ts";
 import { readJsonFile } from "./json_file.ts";
 
 /**
@@ -54,32 +54,6 @@ export function notAnswering({ file, reason }: Extract<Found, { state: "silent" 
   return new CliError(`The daemon does not answer: ${reason}`, {
     hints: [`If process ${file.pid} is albedo, \`kill ${file.pid}\` ends it`],
   });
-}
-
-/** Whether a process of this id runs; it may be another program's by now. */
-export function isAlive(pid: number): boolean {
-  if (!Number.isSafeInteger(pid) || pid <= 0) return false;
-  try {
-    process.kill(pid, 0);
-  } catch (error) {
-    return hasCode(error, "EPERM");
-  }
-  return !isZombie(pid);
-}
-
-/**
- * Whether the process has ended and its parent has not taken notice. A daemon outlives the verb that started it, so
- * its parent is the system's first process, which in a container may never do so.
- */
-function isZombie(pid: number): boolean {
-  try {
-    // `pid (name) state …`, and the name may hold parentheses (proc_pid_stat(5)).
-    const text = readFileSync(`/proc/${pid}/stat`, "utf8");
-    return /^[ZX]/.test(text.slice(text.lastIndexOf(")") + 2));
-  } catch {
-    // There is no /proc, or the process has gone in the meantime, which the next look will show.
-    return false;
-  }
 }
 
 async function ask<S extends v.GenericSchema>(

@@ -323,10 +323,11 @@ const ANY_SESSION = "00000000-0000-7000-8000-000000000000";
 
 /** @throws {CliError} when the message is larger than the daemon takes */
 function assertFits(handle: OperationHandle): void {
-  if (handle.body.length <= ADMISSION_BODY_BYTES_MAX) return;
-  const [is, most] = [handle.body.length, ADMISSION_BODY_BYTES_MAX].map((bytes) => bytes / MIB);
+  const bytes = handle.body.length;
+  if (bytes <= ADMISSION_BODY_BYTES_MAX) return;
   throw usageError(
-    `A message may have ${most} MiB in all: as they are sent, these images have ${is?.toFixed(1)} MiB`,
+    `A message may have ${ADMISSION_BODY_BYTES_MAX / MIB} MiB in all: ` +
+      `as they are sent, these images have ${(bytes / MIB).toFixed(1)} MiB`,
   );
 }
 

@@ -262,9 +262,9 @@ class RunningDaemon implements Daemon {
   async #stop(): Promise<void> {
     const { home, log } = this.#options;
     log.info("The daemon stops", { instance_id: this.instanceId });
+    this.#homeWatch.stop();
     await this.#step("sessions", STOP_SESSIONS_MS, () => this.sessions.stop(STOP_SESSIONS_MS));
     await this.#step("tools", STOP_STEP_MS, () => this.#processes.endAll());
-    this.#homeWatch.stop();
     await this.#step("sweep", STOP_STEP_MS, () => this.#sweep.stop());
     await this.#step("requests", STOP_STEP_MS, () => this.#listener?.drain());
     await this.#step("connections", STOP_STEP_MS, () => this.#listener?.close());

@@ -9,6 +9,7 @@ import {
   statSync,
 } from "node:fs";
 import { join } from "node:path";
+import { isAlive } from "../base/process_alive.ts";
 import { errorCode, explainOpenFailure, StoreOpenError } from "./store_open_error.ts";
 
 /**
@@ -129,13 +130,5 @@ function readDiscovery(path: string): string {
   } catch {
     // It only makes the message better.
     return "";
-  }
-}
-
-function isAlive(pid: number): boolean {
-  try {
-    return process.kill(pid, 0);
-  } catch (error) {
-    return errorCode(error) === "EPERM";
   }
 }

@@ -29,7 +29,6 @@ export class HomeWatch {
 
   stop(): void {
     this.#timer?.cancel();
-    this.#timer = null;
   }
 
   /** One look may fall between the two halves of a move there and back. */
@@ -37,11 +36,7 @@ export class HomeWatch {
     const { isInPlace, onLost } = this.#options;
     const wasMissing = this.#isMissing;
     this.#isMissing = !isInPlace();
-    if (wasMissing && this.#isMissing) {
-      this.#timer = null;
-      onLost();
-      return;
-    }
-    this.start();
+    if (wasMissing && this.#isMissing) onLost();
+    else this.start();
   }
 }

@@ -1,6 +1,6 @@
 import { mkdirSync, readFileSync } from "node:fs";
 import { join, resolve } from "node:path";
-import { isAlive } from "../../src/cli/discovery.ts";
+import { isAlive } from "../../src/base/process_alive.ts";
 import type { DaemonFile } from "../../src/wire/server.ts";
 import { tempDir } from "../support/temp_dir.ts";
 import { until } from "../support/until.ts";

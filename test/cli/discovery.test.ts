@@ -1,7 +1,8 @@
 import { describe, expect, test } from "bun:test";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { findDaemon, isAlive, readDaemonFile } from "../../src/cli/discovery.ts";
+import { isAlive } from "../../src/base/process_alive.ts";
+import { findDaemon, readDaemonFile } from "../../src/cli/discovery.ts";
 import { tempDir } from "../support/temp_dir.ts";
 import { until } from "../support/until.ts";
 

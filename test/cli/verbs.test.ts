@@ -1,7 +1,7 @@
 import { describe, expect, test } from "bun:test";
 import { chmodSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { isAlive } from "../../src/cli/discovery.ts";
+import { isAlive } from "../../src/base/process_alive.ts";
 import { StateFile } from "../../src/cli/state_file.ts";
 import { Client } from "../../src/client/client.ts";
 import type { OperationHandle } from "../../src/client/client.ts";

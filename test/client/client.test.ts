@@ -9,6 +9,7 @@ import {
 import type { Client } from "../../src/client/client.ts";
 import { KEEPALIVE_MS } from "../../src/base/limits.ts";
 import { problemBody } from "../../src/wire/problem.ts";
+import { freePort } from "../support/free_port.ts";
 import { FakeClock, settle } from "../support/fake_clock.ts";
 import { problem } from "./fake_daemon.ts";
 import { ScriptedFetch } from "./scripted.ts";
@@ -436,10 +437,7 @@ test("createClient needs to know where the daemon is", () => {
 });
 
 test("a daemon that is not there is told with the runtime's code, and without the token", async () => {
-  const listener = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data() {} } });
-  const { port } = listener;
-  listener.stop(true);
-  const client = createClient({ url: `http://127.0.0.1:${port}`, token: "s3cret" });
+  const client = createClient({ url: `http://127.0.0.1:${freePort()}`, token: "s3cret" });
   const error = await client.models().catch((thrown: unknown) => thrown);
   expect(error).toBeInstanceOf(TransportError);
   expect((error as TransportError).message).toMatch(/^No answer: 'GET \/models' \(\w+\)$/);

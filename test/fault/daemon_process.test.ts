@@ -2,9 +2,11 @@ import { afterEach, beforeEach, describe, expect, test } from "bun:test";
 import { existsSync, mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { join } from "node:path";
+import { isAlive } from "../../src/base/process_alive.ts";
 import { EXIT } from "../../src/cli/exit.ts";
 import type { ServerInfo } from "../../src/wire/server.ts";
 import { ChildDaemon } from "../support/daemon.ts";
+import { freePort } from "../support/free_port.ts";
 import { until } from "../support/until.ts";
 
 /**
@@ -82,7 +84,7 @@ describe("a start", () => {
   });
 
   test("listens on the port that it is told", async () => {
-    const port = await freePort();
+    const port = freePort();
     await daemon.start({ ALBEDO_PORT: String(port) });
     expect(daemon.url).toBe(`http://127.0.0.1:${port}`);
   });
@@ -295,7 +297,7 @@ describe("what a killed daemon leaves behind", () => {
   test(
     "does not stand in the way of the next: its file, its port, its commands",
     async () => {
-      const port = String(await freePort());
+      const port = String(freePort());
       await daemon.start({ ALBEDO_PORT: port });
       const first = daemon.file;
       await busySession("!bash echo $$ > pid; sleep 300");
@@ -319,20 +321,3 @@ describe("what a killed daemon leaves behind", () => {
     TIMEOUT_MS,
   );
 });
-
-function isAlive(pid: number): boolean {
-  try {
-    process.kill(pid, 0);
-    // One that has ended and is not yet looked after counts as gone.
-    return !readFileSync(`/proc/${pid}/stat`, "utf8").includes(") Z ");
-  } catch {
-    return false;
-  }
-}
-
-async function freePort(): Promise<number> {
-  const listener = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data() {} } });
-  const { port } = listener;
-  listener.stop(true);
-  return port;
-}
